@@ -1,0 +1,1 @@
+"""The nouns: units, events, plans, charges, receipts, releases, errors, canonical JSON. Standard library only."""
