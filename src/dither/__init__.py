@@ -50,7 +50,24 @@ _HOMES = {
     "Trust": "dither.core.units:Trust",
 }
 
-__all__ = ["__version__", *sorted(_HOMES)]
+__all__ = [
+    "Bound",
+    "Guarantee",
+    "Loss",
+    "Neighbors",
+    "PrivacyUnit",
+    "Trust",
+    "__version__",
+    "accounting",
+    "calibrate",
+    "delta",
+    "epsilon",
+    "errors",
+    "events",
+    "explain",
+    "loss",
+    "noise",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - PEP 562: a module attribute is anything
