@@ -190,7 +190,7 @@ class MixtureGaussianPair:
         return Masses(absent[::-1], mixed[::-1], 0.0)
 
     def _output(self, loss: Array) -> Array:
-        """x with loss(x) = loss: solves log Σ_{j≥1} w_j e^{(2jx − j²)/2σ²} = log(e^loss − w_0)."""
+        """The output x of each loss: solves log Σ_{j≥1} w_j e^{(2jx − j²)/2σ²} = log(e^loss − w_0)."""
         s2, w0 = self.noise_multiplier**2, self.weights[0]
         rest = math.exp(float(logsumexp(self._log_weights)))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
@@ -295,7 +295,7 @@ class AtomsPair:
 
     ``step`` is a number of which every loss is a whole multiple, when there is one.
 
-    >>> pair = AtomsPair(np.array([-1.0, 1.0]), np.array([0.25, 0.75]), 0.0)
+    >>> AtomsPair(np.array([-1.0, 1.0]), np.array([0.5, 0.5]))
     Traceback (most recent call last):
     ...
     dither.core.errors.InputError: The loss law is not one: its Q-masses p·e^(−loss) add to more than 1.
@@ -356,8 +356,8 @@ class ReversedPair:
 
     ``q_inf`` is the Q-mass where P has none; it becomes the mass of infinite loss.
 
-    >>> ReversedPair(LaplacePair(1.0)).span(-40.0)[1]
-    1.0
+    >>> ReversedPair(GaussianPair(2.0)).masses(np.array([0.0])).q.sum()
+    np.float64(1.0)
     """
 
     pair: Pair
@@ -374,6 +374,8 @@ class ReversedPair:
         tail, reach = math.exp(log_tail), max(high - low, self.pair.std(), 1e-300)
         while float(self.pair.masses(np.array([low])).q[0]) > tail:  # Q(L ≤ low) can be far larger than P(L ≤ low)
             low, reach = low - reach, 2 * reach
+        while float(self.pair.masses(np.array([high])).q[-1]) > tail:
+            high, reach = high + reach, 2 * reach
         return -math.nextafter(high, math.inf), -low
 
     def std(self) -> float:

@@ -474,7 +474,12 @@ def _group_lines(told: Explanation) -> list[str]:
         return []
     thing = told.guarantee.unit.key or "row"
     rows = [(f"{g.size:,}", tables.up(g.epsilon), tables.up(g.delta)) for g in told.groups]
-    return [f"A group that shares a secret (k times one {thing})", "", tables.table(rows, ("k", "ε, at most", "at δ"), left=()), ""]
+    return [
+        f"A group of k that stand or fall together (k times one {thing})",
+        "",
+        tables.table(rows, ("k", "ε, at most", "at δ"), left=()),
+        "",
+    ]
 
 
 def _caveats(told: Explanation) -> list[str]:

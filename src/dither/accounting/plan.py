@@ -175,14 +175,17 @@ class TrainingPlan:
                 ]
             ),
             "",
-            "What doubling buys, at the same (ε, δ)",
+            "What doubling buys",
             "",
             tables.table(
                 [_row(option, plan) for option in self.options],
-                ("", "probability", "steps", "noise", "noise/signal", "change", "ε, same noise"),
+                ("", "sampling", "steps", "noise", "noise/signal", "change", "ε if kept"),
             ),
             "",
-            tables.paragraph("“ε, same noise”: the price if the plan's noise multiplier were kept.", indent=2),
+            tables.paragraph(
+                "noise: the multiplier that meets the target (in the last row, twice its ε). change: of noise/signal; less is "
+                "better. ε if kept: the price if the plan's own noise multiplier were kept."
+            ),
         ]
         lines += [tables.paragraph(warning, bullet="! ") for warning in self.warnings]
         return "\n".join(lines)
@@ -206,7 +209,7 @@ def _row(option: Option, plan: Option) -> tuple[str, ...]:
     return (
         option.name,
         tables.number(option.schedule.sampling_probability),
-        f"{option.schedule.steps:,}",
+        f"{option.schedule.steps:,}" if option.schedule.steps < 10_000_000 else tables.number(option.schedule.steps),
         tables.up(option.noise_multiplier),
         tables.number(option.noise_to_signal, 3),
         "" if option is plan else f"{100 * change:+.0f} %".replace("-", "−"),

@@ -13,10 +13,10 @@ WIDTH = 80
 def number(value: float, digits: int = 4) -> str:
     """``value`` to ``digits`` significant digits, nearest.
 
-    >>> number(1.320635), number(1e-05), number(4_700.0)
-    ('1.321', '1e-05', '4700')
+    >>> number(1.320635), number(1e-05), number(4_700.0), number(0.1)
+    ('1.321', '1e-05', '4700', '0.1')
     """
-    return _rounded(value, digits, ROUND_HALF_EVEN)
+    return _rounded(value, digits, ROUND_HALF_EVEN, zeros=False)
 
 
 def up(value: float, digits: int = 4) -> str:
@@ -43,36 +43,24 @@ def percent(value: float, digits: int = 3) -> str:
     >>> percent(0.26894), percent(1.0), percent(0.999999)
     ('26.9 %', '100 %', '100 %')
     """
-    if value >= 1:
-        return "100 %"
-    return f"{_plain(_round_to(Decimal(value) * 100, digits, ROUND_CEILING))} %"
+    return "100 %" if value >= 1 else f"{_rounded(100 * value, digits, ROUND_CEILING, zeros=False)} %"
 
 
-def _rounded(value: float, digits: int, rounding: str) -> str:
+def _rounded(value: float, digits: int, rounding: str, *, zeros: bool = True) -> str:
+    """To significant digits, counted in the shortest decimal that names the float (1e-5 is 1e-05, not a hair above)."""
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
-    return _plain(_round_to(Decimal(value), digits, rounding))
-
-
-def _round_to(exact: Decimal, digits: int, rounding: str) -> Decimal:
-    if exact == 0:
-        return exact
-    return exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding)
-
-
-def _plain(shown: Decimal) -> str:
-    """Short text of a rounded decimal: no exponent where plain digits do, zeros kept only after a decimal point that is needed."""
-    if shown == 0:
-        return "0"
-    place = shown.adjusted()
-    if -4 <= place < 7:
-        text = f"{shown:f}"
-        whole = shown == shown.to_integral_value()
-        return text.split(".", maxsplit=1)[0] if whole else text
-    mantissa = shown.scaleb(-place)
-    return f"{mantissa.normalize():f}e{place:+03d}"
+    exact = Decimal(repr(float(value)))
+    rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding=rounding)
+    place = rounded.adjusted()
+    if not -4 <= place < 7:
+        return f"{rounded.scaleb(-place).normalize():f}e{place:+03d}"
+    text = f"{rounded:f}"
+    if rounded == rounded.to_integral_value():
+        return text.split(".", maxsplit=1)[0]
+    return text if zeros else text.rstrip("0")
 
 
 def table(rows: Iterable[Sequence[str]], headings: Sequence[str], *, left: Iterable[int] = (0,), indent: int = 2) -> str:

@@ -20,7 +20,9 @@ Maker: TypeAlias = Callable[[float], Event]
 MECHANISMS = {"gaussian": Gaussian, "laplace": Laplace}
 SAMPLINGS = ("poisson", "fixed-size", "shuffled")
 HOLE = "?"
-WHOLE = frozenset({"count", "steps", "size", "batch", "population", "cap", "reports", "participations", "min_separation", "sensitivity", "values"})
+WHOLE = frozenset(
+    {"count", "steps", "size", "batch", "population", "cap", "reports", "participations", "min_separation", "sensitivity", "values"}
+)
 
 _OPTIONS = (
     click.option("--event", "event", metavar="FILE|-|JSON", help="The event as JSON: a file, - for stdin, or the text itself."),
@@ -133,7 +135,9 @@ class EventFlags:
         return Schedule(population=self._population(), epochs=self.epochs, batch=self.batch).steps
 
     def _json(self) -> Any:  # noqa: ANN401 - JSON is whatever it is; from_dict checks it
-        others = [f.name.replace("_", "-") for f in fields(self) if f.name not in ("event", "population") and getattr(self, f.name) is not None]
+        others = [
+            f.name.replace("_", "-") for f in fields(self) if f.name not in ("event", "population") and getattr(self, f.name) is not None
+        ]
         if others:
             _refuse(f"--event describes the whole event: leave out --{others[0]}.")
         return parse_json(read(self.event or ""))
@@ -142,7 +146,9 @@ class EventFlags:
         template = self._json()
         holes = list(_holes(template, ()))
         if len(holes) != 1:
-            _refuse(f"--event has {len(holes)} open places: put one \"{HOLE}\" where the number to find belongs, such as {{\"event\":\"Gaussian\",\"noise_multiplier\":\"{HOLE}\"}}.")
+            _refuse(
+                f'--event has {len(holes)} open places: put one "{HOLE}" where the number to find belongs, such as {{"event":"Gaussian","noise_multiplier":"{HOLE}"}}.'
+            )
         path = holes[0]
         name = next((str(key) for key in reversed(path) if isinstance(key, str)), "value")
         whole = name in WHOLE

@@ -59,7 +59,7 @@ def _mills_slope(x: float) -> float:
 
 
 def log_ndtr(x: float) -> float:
-    """log Φ(x), to about 1e-15 of itself, for any x.
+    """Log Φ(x), to about 1e-15 of itself, for any x.
 
     >>> log_ndtr(-40.0)
     -804.6084420137538
@@ -197,7 +197,7 @@ def log_discrete_gaussian_delta(noise_std: float, epsilon: float, sensitivity: i
 
 
 def _log_normaliser(sigma: float) -> float:
-    """log Σ exp(−k²/2σ²) from below: the sum itself, or σ√(2π), which is less (Poisson summation) and equal from σ = 10 on."""
+    """Log Σ exp(−k²/2σ²) from below: the sum itself, or σ√(2π), which is less (Poisson summation) and equal from σ = 10 on."""
     if sigma >= 10:
         return math.log(sigma) + _LOG_ROOT_2PI
     return math.log(math.fsum(math.exp(-0.5 * (k / sigma) ** 2) for k in range(-400, 401)))

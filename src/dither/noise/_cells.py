@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,11 @@ _GUIDE_BITS = 16
 _HALF = 1 << (_GUIDE_BITS - 1)
 _THRESHOLD_BITS = 63
 _TIE_BITS = 192
+CHUNK = 1 << 15  # what the quick steps work on at a time, to stay in the cache
+_SINGLE_CHUNK = 1 << 16
 _CELLS_MAX = 32_767
 _TOP = 3 if sys.byteorder == "little" else 0
-_LOW = np.uint64((1 << OFFSET_BITS) - 1)
+_LOW = np.int64((1 << OFFSET_BITS) - 1)
 _SQUEEZE_REACH: dict[Law, float] = {"laplace": 10.0, "gaussian": 3.5}
 
 
@@ -131,51 +133,61 @@ def _tie(guide: Guide, u: int, rng: ArrayRng) -> int:
     return bisect_right(long, (u << _TIE_BITS) | rng.bits(_TIE_BITS))
 
 
-def draw_single(guide: Guide, rng: ArrayRng, out: NDArray[Any]) -> None:
+def draw_single(guide: Guide, rng: ArrayRng, out: Ints) -> None:
     """Fill ``out`` with draws of a law of single integers."""
-    words = rng.uint16(len(out))
-    values = guide.guide[words]
-    out[:] = values
-    slow = np.flatnonzero(values == _NONE)
-    if len(slow):
-        out[slow] = _settle(guide, words[slow], rng)
+    for start in range(0, len(out), _SINGLE_CHUNK):
+        chunk = out[start : start + _SINGLE_CHUNK]
+        words = rng.uint16(len(chunk))
+        values = guide.guide.take(words, mode="clip")  # every 16-bit word is in range: "clip" is the quickest mode
+        chunk[:] = values
+        slow = np.flatnonzero(values == _NONE)
+        if len(slow):
+            chunk[slow] = _settle(guide, words[slow], rng)
 
 
 def draw_wide(cells: Cells, rng: ArrayRng, out: Ints) -> None:
     """Fill ``out`` with draws of an integer law in cells."""
-    assert cells.place_bits is not None
-    places, _ = draw_places(cells, rng, len(out))
-    np.right_shift(places, OFFSET_BITS - cells.place_bits, out=out)
+    if cells.place_bits is None:
+        raise AssertionError("a continuous law has no integers")
+    draw_places(cells, rng, out)
+    np.right_shift(out, OFFSET_BITS - cells.place_bits, out=out)
 
 
-def draw_places(cells: Cells, rng: ArrayRng, count: int) -> tuple[Ints, dict[int, tuple[int, int]]]:
-    """Accepted places, as 16 bits of signed cell above 48 bits of offset.
+def draw_places(cells: Cells, rng: ArrayRng, out: Ints) -> dict[int, tuple[int, int]]:
+    """Fill ``out`` with accepted places: 16 bits of signed cell above 48 bits of offset.
 
-    For a continuous law, the draws that were settled by integers come in the dictionary also, as (place, bits of offset): there the
+    For a continuous law, the draws that were settled by integers are in the answer also, as (place, bits of offset): there the
     bits that follow the 48th are known, whereas those of all other draws are uniform still.
     """
-    words = rng.uint64(count)
-    tops = words.view(np.uint16)[_TOP::4]
-    cell = cells.guide.guide[tops]
-    accept = rng.uint16(count)
-    slow = np.flatnonzero((cell == _NONE) | (accept >= cells.squeeze))
-    if not len(slow):
+    waiting: list[tuple[Ints, NDArray[np.uint16], NDArray[np.uint16]]] = []
+    for start in range(0, len(out), CHUNK):
+        words = out[start : start + CHUNK].view(np.uint64)
+        rng.fill(words)
+        tops = words.view(np.uint16)[_TOP::4]
+        accept = rng.uint16(len(words))
+        cell = cells.guide.guide.take(tops, mode="clip")
+        here = np.flatnonzero((cell == _NONE) | (accept >= cells.squeeze))
+        waiting.append((here + start, tops[here], accept[here]))
         tops.view(np.int16)[:] = cell
-        return words.view(np.int64), {}
-    slow_words, slow_cells = tops[slow], cell[slow].astype(np.int64)
-    tops.view(np.int16)[:] = cell
-    places = words.view(np.int64)
-    unknown = np.flatnonzero(slow_cells == _NONE)
+    slow = np.concatenate([part[0] for part in waiting]) if waiting else np.empty(0, np.int64)
+    if not len(slow):
+        return {}
+    slow_tops = np.concatenate([part[1] for part in waiting])
+    slow_accept = np.concatenate([part[2] for part in waiting])
+    tried = out[slow]
+    unknown = np.flatnonzero((tried >> OFFSET_BITS) == _NONE)
     if len(unknown):
-        slow_cells[unknown] = _settle(cells.guide, slow_words[unknown], rng)
-    tried = (slow_cells << OFFSET_BITS) | (places[slow] & np.int64(_LOW))
-    accepted, exact = _accept(cells, tried, accept[slow], rng)
+        settled = _settle(cells.guide, slow_tops[unknown], rng)
+        tried[unknown] = (settled << OFFSET_BITS) | (tried[unknown] & _LOW)
+    accepted, exact = _accept(cells, tried, slow_accept, rng)
     rejected = np.flatnonzero(~accepted)
     if len(rejected):
-        tried[rejected], more = draw_places(cells, rng, len(rejected))
+        again = np.empty(len(rejected), np.int64)
+        more = draw_places(cells, rng, again)
+        tried[rejected] = again
         exact |= {int(rejected[i]): found for i, found in more.items()}
-    places[slow] = tried
-    return places, {int(slow[i]): found for i, found in exact.items()}
+    out[slow] = tried
+    return {int(slow[i]): found for i, found in exact.items()}
 
 
 def _accept(cells: Cells, places: Ints, accept: NDArray[np.uint16], rng: ArrayRng) -> tuple[NDArray[np.bool_], dict[int, tuple[int, int]]]:
@@ -185,9 +197,9 @@ def _accept(cells: Cells, places: Ints, accept: NDArray[np.uint16], rng: ArrayRn
     width = float(cells.guide.width)
     mirror = places ^ (places >> 63)
     if cells.place_bits is None:
-        depth = (mirror & np.int64(_LOW)) * (width * 2.0**-OFFSET_BITS)
+        depth = (mirror & _LOW) * (width * 2.0**-OFFSET_BITS)
     else:  # an integer law: on the negative side the places of a cell are i·w + 1 … (i+1)·w
-        steps = ((mirror & np.int64(_LOW)) >> (OFFSET_BITS - cells.place_bits)) + (places < 0)
+        steps = ((mirror & _LOW) >> (OFFSET_BITS - cells.place_bits)) + (places < 0)
         depth = steps * math.ldexp(width, -cells.place_bits)
     exponent = depth
     if cells.guide.law == "gaussian":

@@ -10,6 +10,7 @@ are the end, with probability below 2⁻¹⁶⁰⁰⁰ per pair. Proofs: docs/pr
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeAlias
@@ -66,39 +67,6 @@ def ln_bounds(numerator: int, denominator: int, bits: int) -> tuple[int, int]:
     high += shift * (two + error if shift >= 0 else two)
     guard = work - bits
     return low >> guard, -(-high >> guard)
-
-
-def exp_bounds(power: Fraction, bits: int) -> tuple[int, int]:
-    """Integers that enclose 2**bits · exp(power).
-
-    >>> exp_bounds(Fraction(1), 10)  # 1024 e = 2783.5…
-    (2783, 2784)
-    """
-    halvings = round(power * 3 / 2)  # within a factor 1.05 of power / ln 2: the rest stays below 0.04·|power| + 0.4
-    work = bits + max(2 * halvings, 0) + 2 * bits.bit_length() + abs(halvings).bit_length() + 16
-    two_low, two_high = ln_bounds(2, 1, work)
-    halvings = (power.numerator << work) // (power.denominator * two_low)
-    scaled = (power.numerator << work) // power.denominator
-    rest_low = scaled - halvings * (two_high if halvings >= 0 else two_low)
-    rest_high = scaled + 1 - halvings * (two_low if halvings >= 0 else two_high)
-    error = 4 * work + 2 * abs(halvings) + 2  # the series, and a rest_low that rounding took below 0
-    low = _exp_series(max(rest_low, 0), work) - error
-    high = _exp_series(max(rest_high, 0), work) + error
-    guard = work - bits - halvings
-    if guard >= 0:
-        return low >> guard, -(-high >> guard)
-    return low << -guard, high << -guard
-
-
-def _exp_series(power: int, bits: int) -> int:
-    """2**bits · exp(power/2**bits) for 0 ≤ ratio < 1, rounded down, at most 3·bits too small."""
-    term = total = 1 << bits
-    index = 1
-    while term:
-        term = (term * power >> bits) // index
-        total += term
-        index += 1
-    return total
 
 
 # ------------------------------------------------------------------------------------------------ one lazy variable
@@ -180,7 +148,7 @@ def race(
 ) -> list[int]:
     """The ``count`` largest of powerᵢ + ln multiplicityᵢ − ln Eᵢ, largest first: exponential mechanisms, peeled.
 
-    ``powers`` are floats right to a relative 2^-48 plus an absolute 2^-45; ``exact`` gives the truth. Multiplicities are
+    ``powers`` are floats right to a relative 2^-48 plus an absolute 2^-40; ``exact`` gives the truth. Multiplicities are
     at least 1. The first index is drawn with probability ∝ multiplicityᵢ·exp(powerᵢ), each later one likewise from the
     rest. To stay fast, powers should be centred: the ``count``-th largest near 0.
     """
@@ -211,7 +179,7 @@ def _ranked(left: NDArray[np.intp], low: Floats, high: Floats, compare: Callable
     certain = high[left][1:] < np.minimum.accumulate(low[left])[:-1]
     starts = [0, *(np.flatnonzero(certain) + 1).tolist(), left.size]
     ranked: list[int] = []
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
         cluster = left[start:end].tolist()
         ranked += cluster if len(cluster) == 1 else sorted(cluster, key=functools.cmp_to_key(compare))
         if len(ranked) >= count:

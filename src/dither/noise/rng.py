@@ -55,6 +55,10 @@ class ArrayRng(Rng, Protocol):
         """``count`` uniform 64-bit words, in an array that the caller may write to."""
         ...
 
+    def fill(self, out: NDArray[Any]) -> None:
+        """Overwrite a contiguous array with uniform bits."""
+        ...
+
     def take(self, law: Hashable, draw: Callable[[int], NDArray[Any]]) -> Any:  # noqa: ANN401 - int or float, as ``draw`` makes them
         """One draw of ``law``, made by ``draw(count)`` in batches that are used up one by one and wiped."""
         ...
@@ -113,7 +117,7 @@ class _Stream:
         seed[:] = bytearray(_SEED_BYTES)
         self._key_left = _KEY_LIFE
 
-    def _fill(self, out: NDArray[np.uint8]) -> None:
+    def _stream(self, out: NDArray[np.uint8]) -> None:
         """Write keystream over ``out``; the lock is held."""
         done, count = 0, len(out)
         zeros = memoryview(_ZEROS)
@@ -128,20 +132,26 @@ class _Stream:
 
     def _raw(self, count: int) -> NDArray[np.uint8]:
         out = np.empty(count, np.uint8)
+        self.fill(out)
+        return out
+
+    def fill(self, out: NDArray[Any]) -> None:
+        """Overwrite a contiguous array with uniform bits."""
+        raw = out.view(np.uint8)
+        count = len(raw)
         with self._lock:
             if os.getpid() != self._pid:
                 self._forked()
             if count >= _LARGE:
-                self._fill(out)
-                return out
+                self._stream(raw)
+                return
             if self._at + count > _BUFFER:
-                self._fill(self._buffer)
+                self._stream(self._buffer)
                 self._at = 0
             waiting = self._buffer[self._at : self._at + count]
-            out[:] = waiting
+            raw[:] = waiting
             waiting[:] = 0
             self._at += count
-        return out
 
     def _forked(self) -> None:
         """This is a child process of the one that made the stream."""
@@ -276,6 +286,9 @@ class _Foreign:
 
     def _raw(self, count: int) -> NDArray[np.uint8]:
         return np.frombuffer(bytearray(self._rng.bytes(count)), np.uint8)
+
+    def fill(self, out: NDArray[Any]) -> None:
+        out.view(np.uint8)[:] = self._raw(out.nbytes)
 
     def uint8(self, count: int) -> NDArray[np.uint8]:
         return self._raw(count)

@@ -7,8 +7,8 @@ Float noise is an integer times a power of two, ``grid_step(scale)``. The intege
 rounded to the grid. For a value on the grid, value + noise is thus the continuous mechanism's output, rounded: post-processing, priced as
 the continuous mechanism with no slack. ``add_noise`` moves values to the grid; ``snapped_sensitivity`` says what that costs.
 
-No sampler sees a private value, so the time it takes (which depends on the draw) tells nothing about one. It may tell about the noise: do not let
-those who see a release time its making.
+No sampler sees a private value, so the time it takes (which depends on the draw) tells nothing about one. It may tell about the
+noise: do not let those who see a release time its making.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ VALUE_MAX = 2.0**1020
 GRID_BITS = 40
 SIZE_MAX = 1 << 40
 
-_BLOCK = 1 << 13
-_UNDECIDED = 2.0**-51
+_BLOCK = 1 << 17
+_EXACT_UNIT, _ROUNDED_UNIT = 2.02 * 2.0**-53, 3.02 * 2.0**-53
 _SLOP = 2.0**-50
 _COIN_MARGIN = 2.0**-40
 
@@ -102,7 +102,7 @@ def bernoulli_exp(x: Number, size: int | None = None, rng: Rng | None = None) ->
 
     if size is None:
         drawn = source.bits(64)
-        margin = math.ldexp(drawn, -64) - math.exp(-min(float(exact), 800.0))
+        margin = math.ldexp(drawn, -64) - math.exp(-float(min(exact, Fraction(800))))
         return margin < 0 if abs(margin) > _COIN_MARGIN else _coin(digits, ended, source, drawn=drawn)
     return _coins(digits, ended, size, source)
 
@@ -271,13 +271,7 @@ def _rounded(law: _cells.Law, scale: Number, size: int | None, rng: Rng | None) 
         exact = _scale(law, scale)
         out = np.empty(count, np.int64)
         for start in range(0, count, _BLOCK):
-            block = out[start : start + _BLOCK]
-            rounded, settled = _rounded_block(law, exact, len(block), source)
-            for i in settled:
-                rounded[i] = 0.0
-            block[:] = rounded
-            for i, value in settled.items():
-                block[i] = value
+            _round_into(out[start : start + _BLOCK], None, law, exact, source)
         return out
 
     if size is not None:
@@ -286,32 +280,50 @@ def _rounded(law: _cells.Law, scale: Number, size: int | None, rng: Rng | None) 
     return value
 
 
-def _rounded_block(law: _cells.Law, scale: Fraction, count: int, rng: ArrayRng) -> tuple[NDArray[np.float64], dict[int, int]]:
-    """Draws of the continuous law of scale 1, times ``scale``, rounded; those that floats could not round are in the dictionary."""
+def _round_into(out: NDArray[Any], step: float | None, law: _cells.Law, scale: Fraction, rng: ArrayRng) -> None:
+    """Fill ``out`` with draws of the continuous law of scale 1, times ``scale``, rounded to integers; times ``step`` if given."""
     cells = _cells.unit_law(law)
-    places, known = _cells.draw_places(cells, rng, count)
-    factor = scale * cells.guide.width
-    unit = float(factor / (1 << _cells.OFFSET_BITS))
-    t = places * unit
-    rounded = np.rint(t)
-    error = np.abs(t) * _UNDECIDED
-    t -= rounded
-    np.abs(t, out=t)
-    t += error
-    doubtful = np.flatnonzero(t >= 0.5 - 1.001 * unit - _SLOP)
-    settled = {int(i): _round_exactly(factor, int(places[i]), _cells.OFFSET_BITS, rng) for i in doubtful if int(i) not in known}
-    for i, (place, bits) in known.items():
-        settled[i] = _round_exactly(factor, place, bits, rng)
-    return rounded, settled
+    places = np.empty(len(out), np.int64)
+    known = _cells.draw_places(cells, rng, places)
+    factor = scale * cells.guide.width / (1 << _cells.OFFSET_BITS)
+    unit = float(factor)
+    error = _EXACT_UNIT if Fraction(unit) == factor else _ROUNDED_UNIT
+    limit = 0.5 - 1.001 * unit - _SLOP
+    space = np.empty((2, min(len(out), _cells.CHUNK)))
+    doubtful: list[int] = []
+    for start in range(0, len(out), _cells.CHUNK):
+        chunk = out[start : start + _cells.CHUNK]
+        t, near = space[0, : len(chunk)], space[1, : len(chunk)]
+        np.multiply(places[start : start + len(chunk)], unit, out=t)
+        np.rint(t, out=near)
+        if step is None:
+            chunk[:] = near
+        else:
+            np.multiply(near, step, out=chunk)
+            chunk += 0.0  # no negative zero
+        np.subtract(t, near, out=near)
+        np.abs(near, out=near)
+        np.abs(t, out=t)
+        t *= error
+        t += near
+        doubtful += (np.flatnonzero(t >= limit) + start).tolist()
+    for i in sorted({*doubtful, *known}):
+        place, bits = known.get(i) or (int(places[i]), _cells.OFFSET_BITS)
+        value = _round_exactly(factor, place, bits - _cells.OFFSET_BITS, rng)
+        out[i] = value if step is None else value * step
+    places.fill(0)
+    space.fill(0)
 
 
 def _round_exactly(factor: Fraction, place: int, bits: int, rng: ArrayRng) -> int:
     """Round factor·Z, Z uniform in [place, place + 1)·2**-bits, with as many more bits of Z as it takes."""
+    numerator, denominator = factor.numerator << 1, factor.denominator
     while True:
-        numerator, denominator = 2 * factor.numerator, factor.denominator << bits
-        low = (numerator * place + denominator) // (2 * denominator)
-        high = -((-(numerator * (place + 1) + denominator)) // (2 * denominator)) - 1
-        if low >= high:
+        middle = denominator << bits
+        low = numerator * place + middle
+        high = (low + numerator - 1) // (2 * middle)  # of the open end
+        low //= 2 * middle
+        if low == high:
             return low
         place, bits = (place << 64) | rng.bits(64), bits + 64
 
@@ -365,12 +377,7 @@ def _floats(law: _cells.Law, name: str, scale: float, size: int | None, rng: Rng
         exact = Fraction(number / step)
         out = np.empty(count, np.float64)
         for start in range(0, count, _BLOCK):
-            block = out[start : start + _BLOCK]
-            rounded, settled = _rounded_block(law, exact, len(block), source)
-            for i, value in settled.items():
-                rounded[i] = value
-            np.multiply(rounded, step, out=block)
-            block += 0.0  # no negative zero
+            _round_into(out[start : start + _BLOCK], step, law, exact, source)
         return out
 
     if size is not None:

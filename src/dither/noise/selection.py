@@ -7,13 +7,13 @@ done depends on the number of candidates, not on their scores, but for the rare 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dither.core import checks
 from dither.core.errors import InputError, UnknownNameError
@@ -96,7 +96,8 @@ def held_scores(value: object, sensitivity: float, digits: int = DIGITS) -> Floa
     if not array.size:
         raise InputError("No scores were given: expected one per candidate, and at least one candidate.")
     limit = math.ldexp(sensitivity, digits)
-    return np.clip(np.nan_to_num(array, copy=False, nan=-limit, posinf=limit, neginf=-limit), -limit, limit, out=array)
+    np.fmax(array, -limit, out=array)  # fmax, unlike maximum, turns NaN into the other number
+    return np.minimum(array, limit, out=array)
 
 
 def _as_float(value: object) -> float:
@@ -107,6 +108,7 @@ def _as_float(value: object) -> float:
     raise InputError(f"A score of type {type(value).__name__} is not allowed: expected int or float, one number per candidate.")
 
 
+@functools.lru_cache(maxsize=256)
 def _rate(epsilon: float, sensitivity: float, *, monotone: bool) -> Fraction:
     """What a score is multiplied by in the exponent: ε/Δ where all scores move one way, else ε/2Δ. Exactly."""
     return Fraction(epsilon) / (Fraction(sensitivity) * (1 if monotone else 2))
@@ -115,22 +117,22 @@ def _rate(epsilon: float, sensitivity: float, *, monotone: bool) -> Fraction:
 def _gumbel_race(scores: Floats, rate: Fraction, rng: Rng, count: int = 1) -> list[int]:
     """Indices of the ``count`` largest of rate·score + Gumbel noise, largest first."""
     centre = float(scores.max() if count == 1 else np.partition(scores, scores.size - count)[scores.size - count])
-    held = Fraction(centre)
-    powers = (scores - centre) * float(rate)
-    return race(powers, exact=lambda i: rate * (Fraction(float(scores[i])) - held), rng=rng, count=count)
+    powers = scores - centre
+    powers *= float(rate)
+    return race(powers, exact=lambda i: rate * (Fraction(float(scores[i])) - Fraction(centre)), rng=rng, count=count)
 
 
 def _first_flip(scores: Floats, rate: Fraction, rng: Rng) -> int:
     """One candidate, uniform among those whose coin of probability exp(rate·(score − best)) shows heads."""
     best = float(scores.max())
-    held = Fraction(best)
-    powers = (best - scores) * float(rate)
-    heads = np.flatnonzero(flips(powers, lambda i: rate * (held - Fraction(float(scores[i]))), rng))
+    powers = best - scores
+    powers *= float(rate)
+    heads = np.flatnonzero(flips(powers, lambda i: rate * (Fraction(best) - Fraction(float(scores[i]))), rng))
     return int(heads[rng.below(int(heads.size))])
 
 
 def _union_bound(rate: Fraction, others: int, draws: int, confidence: float) -> float:
-    """t with draws·others·exp(−rate·t) = 1 − confidence."""
+    """The t at which draws·others·exp(−rate·t) = 1 − confidence."""
     return max(0.0, (math.log(max(others, 1)) + math.log(draws) - math.log1p(-confidence)) / float(rate)) if others else 0.0
 
 
@@ -287,7 +289,7 @@ class ReportNoisyMax:
         elif self.noise == "exponential":
             chosen = _first_flip(held, rate, source)
         else:
-            step, moved, scale = self.grid
+            step, _, scale = self.grid
             cells = np.floor(held / step).astype(np.int64)
             chosen = int(np.argmax(cells + samplers.discrete_laplace(scale, rng=source, size=cells.size)))
         return noisy(chosen, self.event, source)
@@ -304,9 +306,9 @@ class ReportNoisyMax:
         sure = checked_confidence(confidence)
         if self.noise != "laplace" or not others:
             width = _union_bound(_rate(self.epsilon, self.sensitivity, monotone=self.monotone), others, 1, sure)
-        else:  # both the best and the chosen are within scale·ln(candidates/(1 − confidence)) of the truth, and floored
+        else:  # the best and the chosen are both within scale·ln(candidates/(1 − confidence)) + 1 of the truth, then floored
             step, _, scale = self.grid
-            width = step * (2 * scale * (math.log(candidates) - math.log1p(-sure)) + 1)
+            width = step * (2 * scale * (math.log(candidates) - math.log1p(-sure)) + 3)
         return Accuracy(half_width=width, confidence=sure)
 
 
@@ -388,6 +390,3 @@ def _check(mechanism: ExponentialSelection | PermuteAndFlip | ReportNoisyMax | T
     object.__setattr__(mechanism, "epsilon", checked_epsilon(mechanism.epsilon))
     object.__setattr__(mechanism, "sensitivity", checked_sensitivity(mechanism.sensitivity))
     checked_flag("monotone", mechanism.monotone)
-
-
-Indices: TypeAlias = NDArray[np.intp]

@@ -92,7 +92,9 @@ class Contribution:
         return self.neighbors is Neighbors.REPLACE
 
     def __str__(self) -> str:
-        whole = "one row" if self.rows == 1 else f"up to {self.rows} rows ({self.groups} groups, {self.rows_in_group} rows in each, at most)"
+        whole = (
+            "one row" if self.rows == 1 else f"up to {self.rows} rows ({self.groups} groups, {self.rows_in_group} rows in each, at most)"
+        )
         return f"one unit holds {'exactly ' if self.rows_fixed else ''}{whole} and is {'replaced' if self.replace else 'added or removed'}"
 
 
@@ -136,7 +138,9 @@ def histogram(contribution: Contribution = ONE_ROW, *, bins: int | None = None) 
     l1 = sum(s.full * s.each + s.rest for s in sides)
     squares = sum(s.full * s.each**2 + s.rest**2 for s in sides)
     l0 = sum(s.full + (s.rest > 0) for s in sides)
-    why = f"As {contribution}, it fills {shape.full} groups with {shape.each} rows each{f' and one with {shape.rest}' if shape.rest else ''}"
+    why = (
+        f"As {contribution}, it fills {shape.full} groups with {shape.each} rows each{f' and one with {shape.rest}' if shape.rest else ''}"
+    )
     why += "; another unit may do so in other groups, as far as there are groups." if contribution.replace else "."
     return Sensitivity(statistic="histogram", l1=up(l1), l2=sqrt_up(squares), linf=up(shape.each), l0=l0, explanation=why)
 
@@ -180,7 +184,11 @@ def bounded_sum(lower: float | None, upper: float | None, contribution: Contribu
     """
     low, high = _bounds("sum", lower, upper)
     most, why = _sum_moves(low, high, contribution)
-    return _scalar("sum", most, f"Values are clamped to [{float(low):g}, {float(high):g}]. {why} It holds for exact sums only: use GridSum.")
+    return _scalar("sum", most, f"{_clamped(low, high)} {why} It holds for exact sums only: use GridSum.")
+
+
+def _clamped(low: Fraction, high: Fraction) -> str:
+    return f"Values are clamped to [{float(low):g}, {float(high):g}]."
 
 
 def _sum_moves(low: Fraction, high: Fraction, contribution: Contribution) -> tuple[Fraction, str]:
@@ -226,8 +234,8 @@ def grouped_sums(lower: float | None, upper: float | None, contribution: Contrib
         squares = max(_paired(sizes, ways, large, small) for ways in _pairings(len(sizes))) + spare * alike
         made = (2 * contribution.rows * large, squares, fill.each * (small + large), 2 * l0)
     why = (
-        f"Values are clamped to [{float(low):g}, {float(high):g}]. As {contribution}, it moves {made[3]} sums at most, one of them by at most "
-        f"{float(made[2]):g}. It holds for exact sums only: use GridSum."
+        f"{_clamped(low, high)} As {contribution}, it moves {made[3]} sums at most, one of them by at most {float(made[2]):g}. "
+        "It holds for exact sums only: use GridSum."
     )
     return Sensitivity(statistic="grouped sums", l1=up(made[0]), l2=sqrt_up(made[1]), linf=up(made[2]), l0=made[3], explanation=why)
 
@@ -268,8 +276,8 @@ def mean(lower: float | None, upper: float | None, contribution: Contribution = 
 def variance(lower: float | None, upper: float | None, contribution: Contribution = ONE_ROW, *, rows: int | None = None) -> Sensitivity:
     """Of the population variance (divisor n) of exactly ``rows`` clamped values; for the divisor n − 1 multiply by n/(n − 1).
 
-    >>> variance(0, 10, Contribution(rows_per_unit=1, neighbors="replace", rows_fixed=True), rows=50).l1
-    1.96
+    >>> variance(0, 50, Contribution(rows_per_unit=1, neighbors="replace", rows_fixed=True), rows=50).l1
+    49.0
     """
     low, high = _bounds("variance", lower, upper)
     total = _fixed_rows("variance", contribution, rows, "variance_parts gives the noisy moments about the midpoint and the noisy count")
@@ -289,7 +297,7 @@ def mean_parts(lower: float | None, upper: float | None, contribution: Contribut
     low, high = _bounds("mean", lower, upper)
     half = (high - low) / 2
     most, why = _sum_moves(-half, half, contribution)
-    text = f"Values are clamped to [{float(low):g}, {float(high):g}] and the midpoint {float((low + high) / 2):g} is taken off. {why}"
+    text = f"{_clamped(low, high)} The midpoint {float((low + high) / 2):g} is taken off each. {why}"
     return _scalar("sum about the midpoint", most, text), count(contribution)
 
 
@@ -358,7 +366,7 @@ def matrix_of(name: str, value: object) -> Matrix:
 
 def _l1(matrix: Matrix) -> Matrix:
     """L1 norm of each column, rounded up (exact where all entries are whole and the sums small)."""
-    return np.sum(np.abs(matrix), axis=0) * _slack(matrix)
+    return np.asarray(np.sum(np.abs(matrix), axis=0) * _slack(matrix), dtype=np.float64)
 
 
 def _l2(matrix: Matrix) -> Matrix:
@@ -396,13 +404,13 @@ def _moved(matrix: Matrix, contribution: Contribution, norms: Callable[[Matrix],
 # ------------------------------------------------------------------------------------------------ by name
 
 _REFUSED = {
-    "max": "One row can be the largest, so it may move by the whole range of the column. Use quantiles, which choose among public candidates.",
-    "min": "One row can be the smallest, so it may move by the whole range of the column. Use quantiles, which choose among public candidates.",
+    "max": "One row can be the largest, so it may move by the whole range. Use quantiles, which choose among public candidates.",
+    "min": "One row can be the smallest, so it may move by the whole range. Use quantiles, which choose among public candidates.",
     "range": "It is max − min: one row moves it by the whole range. Take two quantiles instead.",
     "median": "Between neighbours it may jump across the whole range. Use the exponential mechanism over candidates, or the smooth median.",
     "quantile": "Between neighbours it may jump across the whole range. Use the exponential mechanism over public candidates.",
     "mode": "One row can change which value is most frequent. Use report-noisy-max over the counts.",
-    "ratio": "Its denominator may be small, so one row can move it without bound. Release numerator and denominator, each with noise, and divide.",
+    "ratio": "Its denominator may be small, so one row moves it without bound. Release both parts, each with noise, and divide.",
     "product": "One row can multiply it by anything. Release the sum of clamped logarithms.",
     "standard_deviation": "The square root is steep near 0. Release the parts of the variance and take the root afterwards.",
     "distinct_values": "A unit may hold any number of values: bound groups_per_unit and count the groups it fills, as histogram does.",

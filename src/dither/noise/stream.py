@@ -9,172 +9,46 @@ that is told is computed from those alone. So no rounding of a float can betray 
 from __future__ import annotations
 
 import math
-import os
-import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from statistics import NormalDist
-from typing import Any, NoReturn, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dither.core import checks
-from dither.core.errors import InputError, OverBudgetError, RefusedError, UnknownNameError
+from dither.core.errors import InputError, UnknownNameError
 from dither.core.events import DiscreteLaplace, Event, Laplace, MatrixGaussian, NonPrivate, PureDp, Repeat, TreeGaussian
 from dither.core.plans import Accuracy
 from dither.core.rng import Rng
 from dither.noise import samplers
+from dither.noise._toeplitz import banded_coefficients, growth, square_root_coefficients
+from dither.noise._whole import (
+    Buffer,
+    Floats,
+    Integers,
+    Turn,
+    all_steps,
+    checked_sensitivity,
+    fits,
+    no_copy,
+    one_step,
+    power_below,
+    split,
+    told,
+    value_step,
+    whole,
+)
 from dither.noise.noisy import Noisy, noisy
-from dither.noise.rng import system_rng
+from dither.noise.rng import array_rng
 
-Floats: TypeAlias = NDArray[np.float64]
-Limbs: TypeAlias = NDArray[np.int64]
+__all__ = ["NOISES", "MatrixCounter", "MatrixStream", "TreeCounter", "TreeStream", "banded_coefficients", "square_root_coefficients"]
 
 NOISES = ("gaussian", "laplace", "discrete_laplace")
 DIMENSION_MAX = 1 << 30
-_GRID_BITS = 20  # the grid is 2⁻²⁰ of the sensitivity (of its share of one coordinate): rounding costs 1e-6 of the noise
-_NOISE_BITS = 52  # a noise scale is at most 2⁵² grid units, so that noise fits 62 bits with room to spare
-_VALUE_BITS = 61  # |one coordinate of one step| is cut at 2⁶¹ grid units
 _COEFFICIENT_BITS = 16
 _WEIGHT_MAX = 1 << 29  # the largest Σ|cᵢ| in units of their grid: keeps every sum of limbs below 2⁶³
-_LIMB = 32
-_LOW = (1 << _LIMB) - 1
 _GROWTH_MAX = 1e6
-
-
-# ------------------------------------------------------------------------------------------------ whole numbers
-
-
-def _power_below(number: float) -> float:
-    """The largest power of two that is at most ``number``."""
-    return math.ldexp(1.0, math.frexp(number)[1] - 1)
-
-
-def _grid(sensitivity: float, multiplier: float, dimension: int, unit: float) -> float:
-    """A power-of-two step for the values, fine beside the sensitivity, not too fine beside the noise in ``unit`` steps."""
-    fine = math.ldexp(sensitivity / math.sqrt(dimension), -_GRID_BITS)
-    coarse = math.ldexp(sensitivity * multiplier, -_NOISE_BITS) / unit
-    step = _power_below(max(fine, 2.0 * coarse))
-    if not 2.0**-1000 <= step * unit <= 2.0**900:
-        raise checks.refuse("sensitivity", sensitivity, "a number from about 1e-290 to 1e270, so that its grid fits a float")
-    return step
-
-
-def _floats(value: object) -> Floats | None:
-    """The numbers as float64, moved by nothing but a cut of whole numbers at 2⁵³; None if they are not such numbers."""
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    if array.dtype.kind in "iu":  # past 2⁵³ a float is rounded, and rounding may move neighbours apart; a cut never does
-        array = np.clip(array, -min(2**53, -np.iinfo(array.dtype).min), min(2**53, np.iinfo(array.dtype).max))
-    elif array.dtype.kind != "b" and array.dtype not in (np.float64, np.float32, np.float16):
-        return None
-    return array.astype(np.float64)
-
-
-def _whole(value: object, dimension: int | None, step: float) -> Floats:
-    """One step's value as whole numbers of grid steps (still floats), cut to the public range of the grid."""
-    given = _floats(value)
-    shape = () if dimension is None else (dimension,)
-    expected = "one number a step" if dimension is None else f"{dimension} numbers a step"
-    if given is None or given.shape != shape:
-        raise InputError(f"This step is not allowed: expected {expected}. Give an array of shape {shape}.")
-    if not np.isfinite(given).all():
-        raise InputError("This step holds a NaN or an infinity: expected finite numbers. Clip every unit's contribution first.")
-    limit = 2.0**_VALUE_BITS
-    cut: Floats = np.clip(np.rint(np.clip(given, -limit * step, limit * step) / step), -limit, limit)
-    return cut
-
-
-def _split(whole: Floats) -> Limbs:
-    """Whole numbers below 2⁶² as (high, low): high · 2³² + low with 0 ≤ low < 2³², so that sums of many cannot overflow."""
-    exact = whole.astype(np.int64).reshape(-1)
-    return np.stack((exact >> _LIMB, exact & _LOW))
-
-
-def _told(exact: Limbs, noise: NDArray[np.int64]) -> Floats:
-    """Floats of exact + noise, through its one canonical (high, low): a function of the noisy whole number only."""
-    low = exact[1] + noise
-    high = exact[0] + (low >> _LIMB)
-    told: Floats = np.ldexp(high.astype(np.float64), _LIMB) + (low & _LOW).astype(np.float64)
-    return told
-
-
-class _Turn:
-    """The right to take the next step of one stream: counted, locked, never copied, never carried into a fork.
-
-    A second copy of a half-run stream would add fresh noise to nodes already told, which nobody has paid for.
-    """
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.taken = 0
-        self.open = True
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-        try:
-            if os.getpid() != self._process:
-                raise RefusedError(
-                    "This stream was opened in another process: a copy would add noise twice. Open a new one, and pay for it."
-                )
-            if not self.open or self.taken >= self.steps:
-                raise OverBudgetError(f"This stream has ended: expected at most {self.steps} steps. Open a new one, and pay for it.")
-        except BaseException:
-            self._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-
-def _no_copy(stream: object, _: object = None) -> NoReturn:
-    """What ``copy``, ``deepcopy`` and ``pickle`` find."""
-    raise RefusedError(
-        f"A running {type(stream).__name__} cannot be copied: the copy would add noise twice. Open a new one, and pay for it."
-    )
-
-
-class _Buffer:
-    """Independent draws of one law, made many at a time and handed out in order."""
-
-    def __init__(self, draw: Callable[[Rng, int], NDArray[np.int64]], dimension: int, rng: Rng | None) -> None:
-        self._draw = draw
-        self._dimension = dimension
-        self._rng = rng
-        self._rows = max(1, min(1024, (1 << 16) // dimension))
-        self._ready: NDArray[np.int64] = np.empty((0, dimension), np.int64)
-        self._at = 0
-
-    def next(self) -> NDArray[np.int64]:
-        """One draw for every coordinate."""
-        if self._at == len(self._ready):
-            rng = system_rng() if self._rng is None else self._rng
-            self._ready = self._draw(rng, self._rows * self._dimension).astype(np.int64).reshape(self._rows, self._dimension)
-            self._at = 0
-        drawn = self._ready[self._at].copy()
-        self._ready[self._at] = 0
-        self._at += 1
-        return drawn
-
-
-def _rows(values: object, steps: int, dimension: int | None) -> Floats:
-    """A whole stream at once: one row for each step, not more than ``steps`` of them."""
-    given = _floats(values)
-    if given is None or given.ndim != (1 if dimension is None else 2) or given.shape[1:] != (() if dimension is None else (dimension,)):
-        shape = "(steps,)" if dimension is None else f"(steps, {dimension})"
-        raise InputError(f"This stream is not allowed: expected an array of numbers of shape {shape}.")
-    if not 1 <= len(given) <= steps:
-        raise checks.refuse("values", f"{len(given)} steps", f"from 1 to steps={steps} of them")
-    if not np.isfinite(given).all():
-        raise InputError("This stream holds a NaN or an infinity: expected finite numbers. Clip every unit's contribution first.")
-    return given
 
 
 def _upper_root(decreasing: Callable[[float], float], target: float) -> float:
@@ -218,9 +92,9 @@ class TreeCounter:
         sensitivity *after* rounding to the grid.
 
     Edge cases:
-        0 is a value like others. No steps: refused. NaN and ±∞: refused (clip each contribution first; the finite
-        neighbours of the precondition never meet this). Values beyond 2⁶¹ grid steps are cut there, which moves no
-        two values apart. Sums cannot overflow. ``discrete_laplace`` needs whole numbers; others are rounded to whole.
+        0 is a value like others. No steps: refused. NaN counts as 0; ±∞ and values beyond 2⁶¹ grid steps are cut
+        there, which moves no two values apart. Sums cannot overflow. With ``discrete_laplace`` noise fractions are
+        rounded to whole numbers (so give whole ones). Wrong types and shapes, which are public: refused.
         A step after the last, a copy, a pickle or a fork of a running stream: refused.
 
     Reference:
@@ -241,7 +115,7 @@ class TreeCounter:
         tree = TreeGaussian(self.noise_multiplier, self.steps, self.participations, self.min_separation)
         for name in ("noise_multiplier", "steps", "participations", "min_separation"):
             object.__setattr__(self, name, getattr(tree, name))
-        object.__setattr__(self, "sensitivity", checks.positive("sensitivity", self.sensitivity))
+        object.__setattr__(self, "sensitivity", checked_sensitivity(self.sensitivity))
         if self.dimension is not None:
             object.__setattr__(self, "dimension", checks.count("dimension", self.dimension, high=DIMENSION_MAX))
         if self.noise not in NOISES:
@@ -251,7 +125,8 @@ class TreeCounter:
                 raise checks.refuse("sensitivity", self.sensitivity, "a whole number up to 2**40, for discrete_laplace noise")
             if self.dimension is not None:
                 raise checks.refuse("dimension", self.dimension, "None: discrete_laplace noise is for one whole number a step")
-        _ = self.grid_step, self.event
+        fits(self.noise_multiplier, self.noise_scale / self.grid_step)
+        _ = self.event
 
     @property
     def levels(self) -> int:
@@ -263,7 +138,8 @@ class TreeCounter:
         """The public power of two that values and noise are whole multiples of."""
         if self.noise == "discrete_laplace":
             return 1.0
-        return _grid(self.sensitivity, self.noise_multiplier, self.dimension or 1, 1.0)
+        size = self.dimension or 1
+        return value_step(self.sensitivity, self.noise_multiplier, math.sqrt(size) if self.noise == "gaussian" else size, 1.0)
 
     @property
     def noise_scale(self) -> float:
@@ -291,8 +167,8 @@ class TreeCounter:
 
     def measure(self, values: object, rng: Rng | None = None) -> Noisy[Floats]:
         """All running sums of a stream given whole; its last sum is completed, even when it is shorter than ``steps``."""
-        given = _rows(values, self.steps, self.dimension)
-        source = system_rng() if rng is None else rng
+        given = all_steps(values, self.steps, self.dimension)
+        source = array_rng(rng)
         stream = self.open(source)
         sums = [stream.push(x) for x in given]
         if len(given) < self.steps:
@@ -326,7 +202,7 @@ class TreeCounter:
             if at >> level & 1:
                 found += _block_weights(level)
                 variance += _block_variance(level)
-            if variance and at & ((2 << level) - 1):
+            if variance:
                 share = variance / (variance + 1)
                 found = [(w * (1 - share), n) for w, n in found] + [(share, 1)]
                 variance = share
@@ -392,34 +268,34 @@ class TreeStream:
     """
 
     def __init__(self, counter: TreeCounter, rng: Rng | None = None) -> None:
-        source = system_rng() if rng is None else rng
+        source = array_rng(rng)
         self.counter = counter
         self.event: Event = counter.event if source.private else NonPrivate()
-        self._turn = _Turn(counter.steps)
+        self._turn = Turn(counter.steps)
         self._step = counter.grid_step
         scale = counter.noise_scale / self._step
-        laws = {
-            "gaussian": lambda r, n: samplers.rounded_gaussian(scale, rng=r, size=n),
-            "laplace": lambda r, n: samplers.rounded_laplace(scale, rng=r, size=n),
-            "discrete_laplace": lambda r, n: samplers.discrete_laplace(scale, rng=r, size=n),
+        laws: dict[str, Callable[[Rng, int], Integers]] = {
+            "gaussian": lambda source, size: samplers.rounded_gaussian(scale, size, source),
+            "laplace": lambda source, size: samplers.rounded_laplace(scale, size, source),
+            "discrete_laplace": lambda source, size: samplers.discrete_laplace(scale, size, source),
         }
-        self._noise = _Buffer(laws[counter.noise], counter.dimension or 1, rng)
-        self._left: list[tuple[Limbs, Floats] | None] = [None] * counter.levels
+        self._noise = Buffer(laws[counter.noise], counter.dimension or 1, rng)
+        self._left: list[tuple[Integers, Floats] | None] = [None] * counter.levels
 
-    __reduce_ex__ = _no_copy
+    __reduce_ex__ = no_copy
 
     def push(self, value: object) -> Any:  # noqa: ANN401 - a float for a stream of numbers, an array for one of vectors
         """The running sum up to and with this step, noisy. The last step's sum is completed."""
-        exact = _split(_whole(value, self.counter.dimension, self._step))
+        exact = split(whole(one_step(value, self.counter.dimension), self._step))
         with self._turn:
             self._turn.taken += 1
-            estimate = _told(exact, self._noise.next())
+            estimate = told(exact, self._noise.next())
             level = 0
             while (before := self._left[level]) is not None:
                 self._left[level] = None
                 exact = exact + before[0]
                 share = 2 * _block_variance(level) / (2 * _block_variance(level) + 1)
-                estimate = share * _told(exact, self._noise.next()) + (1 - share) * (estimate + before[1])
+                estimate = share * told(exact, self._noise.next()) + (1 - share) * (estimate + before[1])
                 level += 1
             self._left[level] = (exact, estimate)
             if self._turn.taken == self._turn.steps:
@@ -436,7 +312,7 @@ class TreeStream:
     def _finish(self) -> Any:  # noqa: ANN401 - as push
         """Climb to the root: steps that never came are zeros that everyone knows, so they bring no noise."""
         self._turn.open = False
-        held: tuple[Limbs, Floats] | None = None
+        held: tuple[Integers, Floats] | None = None
         variance = 0.0
         for level, left in enumerate(self._left[:-1]):
             if left is not None:
@@ -444,7 +320,7 @@ class TreeStream:
                 variance += _block_variance(level)
             if held is not None:  # the node above covers the same steps, and is released once, here
                 share = variance / (variance + 1)
-                held = (held[0], share * _told(held[0], self._noise.next()) + (1 - share) * held[1])
+                held = (held[0], share * told(held[0], self._noise.next()) + (1 - share) * held[1])
                 variance = share
         root = held or self._left[-1]
         assert root is not None
@@ -457,105 +333,6 @@ class TreeStream:
 
 
 # ------------------------------------------------------------------------------------------------ Toeplitz matrices
-
-
-def square_root_coefficients(bands: int) -> tuple[float, ...]:
-    """The first ``bands`` coefficients of (1 − x)^(−1/2): C with C² = the matrix of running sums (Fichtenberger et al. 2023).
-
-    >>> square_root_coefficients(4)
-    (1.0, 0.5, 0.375, 0.3125)
-    """
-    count = checks.count("bands", bands, high=100_000)
-    ratios = np.arange(1, 2 * count - 1, 2) / np.arange(2, 2 * count, 2)
-    return (1.0, *np.cumprod(ratios).tolist())
-
-
-def _inverse(series: Floats, count: int) -> Floats:
-    """The first ``count`` coefficients of 1 / series, by Newton's iteration."""
-    found = np.array([1.0 / series[0]])
-    while found.size < count:
-        size = min(2 * found.size, count)
-        error = -_times(found, series[:size], size)
-        error[0] += 2.0
-        found = _times(found, error, size)
-    return found
-
-
-def _times(a: Floats, b: Floats, count: int) -> Floats:
-    """The first ``count`` coefficients of the product of two series."""
-    if min(a.size, b.size) <= 64:
-        made: Floats = np.convolve(a, b)[:count]
-    else:
-        points = 1 << (a.size + b.size - 2).bit_length()
-        made = np.fft.irfft(np.fft.rfft(a, points) * np.fft.rfft(b, points), points)[: min(count, a.size + b.size - 1)]
-    return np.concatenate((made, np.zeros(count - made.size)))
-
-
-def _objective(tail: Floats, steps: int) -> tuple[float, Floats]:
-    """log(‖c‖² · Σ_s (n−s) v_s²) for c = (1, tail), v = 1/((1−x)c(x)), and its gradient in ``tail``."""
-    c = np.concatenate(([1.0], tail))
-    w = _inverse(c, steps)
-    v = np.cumsum(w)
-    left = np.arange(steps, 0, -1.0)
-    error = float(left @ (v * v))
-    norm = float(c @ c)
-    if not math.isfinite(error):
-        return math.inf, np.zeros_like(tail)
-    u = _times(v, w, steps)
-    weighted = left * v
-    slope = np.array([weighted[j:] @ u[: steps - j] for j in range(1, c.size)])
-    return math.log(norm * error), 2 * tail / norm - 2 * slope / error
-
-
-@lru_cache(maxsize=64)
-def banded_coefficients(steps: int, bands: int) -> tuple[float, ...]:
-    """The ``bands`` coefficients that give the least mean squared error of ``steps`` running sums at a fixed price.
-
-    The price is that of units whose participations lie at least ``bands`` steps apart (then columns of C do not meet,
-    and sensitivity is √participations · ‖c‖), or of one participation. Found by a quasi-Newton search from the square
-    root; any result is as private as its event says, so the search can only cost accuracy.
-
-    >>> [round(c, 3) for c in banded_coefficients(64, 3)]
-    [1.0, 0.683, 0.542]
-    """
-    count = checks.count("steps", steps, high=10_000_000)
-    width = checks.count("bands", bands, high=min(count, 100_000))
-    x = np.array(square_root_coefficients(width)[1:])
-    value, slope = _objective(x, count) if x.size else (0.0, x)
-    pairs: deque[tuple[Floats, Floats]] = deque(maxlen=12)
-    for _ in range(300 if x.size else 0):
-        move = _quasi_newton(slope, pairs)
-        size, promised = 1.0, float(slope @ move)
-        while size > 1e-8:
-            there, tilt = _objective(x + size * move, count)
-            if there <= value + 1e-4 * size * promised:
-                break
-            size /= 2
-        else:
-            break
-        pairs.append((size * move, tilt - slope))
-        gained, x, value, slope = value - there, x + size * move, there, tilt
-        if gained < 1e-10:
-            break
-    return (1.0, *x.tolist())
-
-
-def _quasi_newton(slope: Floats, pairs: deque[tuple[Floats, Floats]]) -> Floats:
-    """The L-BFGS direction (Nocedal 1980): − (inverse Hessian from the last moves) · slope."""
-    q = slope.copy()
-    kept = [(s, y, 1 / (s @ y)) for s, y in pairs if s @ y > 1e-14]
-    shares = []
-    for s, y, r in reversed(kept):
-        shares.append(r * (s @ q))
-        q = q - shares[-1] * y
-    if kept:
-        s, y, r = kept[-1]
-        q = q / (r * (y @ y))
-    else:
-        q = q / max(1.0, 10 * float(np.linalg.norm(q)))
-    for (s, y, r), a in zip(kept, reversed(shares), strict=True):
-        q = q + (a - r * (y @ q)) * s
-    return -q
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -582,10 +359,10 @@ class MatrixCounter:
         over the sensitivity of one step after rounding to the grid. Charge ``event`` once, before the first push.
 
     Edge cases:
-        0 is a value like others. NaN and ±∞: refused (the finite neighbours of the precondition never meet this).
-        Values beyond 2⁶¹ grid steps are cut there. Coefficients: the first > 0; refused when their inverse grows so
-        that noise would blow up, or when they are so large that whole-number sums could overflow. Copies, forks and
-        steps after the last: refused.
+        0 is a value like others. NaN counts as 0; ±∞ and values beyond 2⁶¹ grid steps are cut there. Wrong types and
+        shapes, which are public: refused. Coefficients: the first > 0; refused when their inverse grows so that noise
+        would blow up, or when they are so large that whole-number sums could overflow. Copies, forks and steps after
+        the last: refused.
 
     Reference:
         Fichtenberger, Henzinger & Upadhyay (2023), Theorem 1 (square root); Henzinger, Upadhyay & Upadhyay (2023);
@@ -603,7 +380,7 @@ class MatrixCounter:
 
     def __post_init__(self) -> None:
         given = MatrixGaussian(self.noise_multiplier, self.coefficients, self.steps, self.participations, self.min_separation)
-        unit = math.ldexp(_power_below(given.coefficients[0]), -_COEFFICIENT_BITS)
+        unit = math.ldexp(power_below(given.coefficients[0]), -_COEFFICIENT_BITS)
         whole = [round(c / unit) for c in given.coefficients]
         while not whole[-1]:
             whole.pop()
@@ -612,23 +389,22 @@ class MatrixCounter:
         for name in ("noise_multiplier", "steps", "participations", "min_separation"):
             object.__setattr__(self, name, getattr(given, name))
         object.__setattr__(self, "coefficients", tuple(c * unit for c in whole))
-        object.__setattr__(self, "sensitivity", checks.positive("sensitivity", self.sensitivity))
+        object.__setattr__(self, "sensitivity", checked_sensitivity(self.sensitivity))
         if self.dimension is not None:
             object.__setattr__(self, "dimension", checks.count("dimension", self.dimension, high=DIMENSION_MAX))
-        growth = _growth(self.coefficients, self.steps)[-1]
-        if not growth <= (_GROWTH_MAX * self.steps / self.coefficients[0]) ** 2:
+        if not growth(self.coefficients, self.steps)[-1] <= (_GROWTH_MAX * self.steps / self.coefficients[0]) ** 2:
             raise checks.refuse("coefficients", self.coefficients, "a matrix with a tame inverse", "Try square_root_coefficients(steps).")
-        _ = self.grid_step, self.event
+        fits(self.noise_multiplier, self.noise_scale / self.grid_step / self._unit)
 
     @property
     def _unit(self) -> float:
         """The power of two that every coefficient is a whole multiple of."""
-        return math.ldexp(_power_below(self.coefficients[0]), -_COEFFICIENT_BITS)
+        return math.ldexp(power_below(self.coefficients[0]), -_COEFFICIENT_BITS)
 
     @property
     def grid_step(self) -> float:
         """The public power of two that one step's values are whole multiples of (that of C·x + z is finer)."""
-        return _grid(self.sensitivity, self.noise_multiplier, self.dimension or 1, self._unit)
+        return value_step(self.sensitivity, self.noise_multiplier, math.sqrt(self.dimension or 1), self._unit)
 
     @property
     def noise_scale(self) -> float:
@@ -647,31 +423,22 @@ class MatrixCounter:
 
     def measure(self, values: object, rng: Rng | None = None) -> Noisy[Floats]:
         """All running sums of a stream given whole (it may be shorter than ``steps``)."""
-        given = _rows(values, self.steps, self.dimension)
-        source = system_rng() if rng is None else rng
+        given = all_steps(values, self.steps, self.dimension)
+        source = array_rng(rng)
         stream = self.open(source)
         return noisy(np.array([stream.push(x) for x in given]), self.event, source)
 
     def noise_std(self, step: int) -> float:
         """Standard deviation of the noise in the sum told after ``step`` steps: std of z · ‖first entries of A·C⁻¹‖."""
         at = checks.count("step", step, high=self.steps)
-        return self.noise_scale * math.sqrt(float(_growth(self.coefficients, self.steps)[at - 1]))
+        return self.noise_scale * math.sqrt(float(growth(self.coefficients, self.steps)[at - 1]))
 
     def interval(self, confidence: float = 0.95) -> Accuracy:
         """How far any one told sum (any one coordinate of it) may be from the true one, at the last and worst step."""
         miss = 1 - checks.between("confidence", confidence, 1e-9, 1 - 1e-12)
-        inverse = math.sqrt(float(_growth(self.coefficients, self.steps)[-1]) * self.steps)
+        inverse = math.sqrt(float(growth(self.coefficients, self.steps)[-1]) * self.steps)
         rounding = self.grid_step * (self.steps + inverse * self._unit) / 2
         return Accuracy(half_width=self.noise_std(self.steps) * -NormalDist().inv_cdf(miss / 2) + rounding, confidence=confidence)
-
-
-@lru_cache(maxsize=64)
-def _growth(coefficients: tuple[float, ...], steps: int) -> Floats:
-    """Σ_{s≤t} v_s² for t = 0 … steps − 1, v = the first column of A·C⁻¹: the noise in each running sum."""
-    with np.errstate(all="ignore"):
-        v = np.cumsum(_inverse(np.array(coefficients), steps))
-        made: Floats = np.cumsum(v * v)
-    return made
 
 
 class MatrixStream:
@@ -684,15 +451,15 @@ class MatrixStream:
     """
 
     def __init__(self, counter: MatrixCounter, rng: Rng | None = None) -> None:
-        source = system_rng() if rng is None else rng
+        source = array_rng(rng)
         width, size = len(counter.coefficients), counter.dimension or 1
         self.counter = counter
         self.event: Event = counter.event if source.private else NonPrivate()
-        self._turn = _Turn(counter.steps)
+        self._turn = Turn(counter.steps)
         self._step = counter.grid_step
         self._fine = self._step * counter._unit  # noqa: SLF001 - the stream is the other half of its counter
         scale = counter.noise_scale / self._fine
-        self._noise = _Buffer(lambda r, n: samplers.rounded_gaussian(scale, rng=r, size=n), size, rng)
+        self._noise = Buffer(lambda r, n: samplers.rounded_gaussian(scale, n, r), size, rng)
         weights = np.array([round(c / counter._unit) for c in counter.coefficients], np.int64)  # noqa: SLF001 - as above
         self._first = float(weights[0])
         self._weights = np.concatenate((weights[::-1], weights[::-1]))
@@ -704,7 +471,7 @@ class MatrixStream:
         self._last = np.zeros(size)
         self._sum = np.zeros(size)
 
-    __reduce_ex__ = _no_copy
+    __reduce_ex__ = no_copy
 
     @property
     def last(self) -> Any:  # noqa: ANN401 - a float for a stream of numbers, an array for one of vectors
@@ -713,7 +480,7 @@ class MatrixStream:
 
     def push(self, value: object) -> Any:  # noqa: ANN401 - a float for a stream of numbers, an array for one of vectors
         """The running sum up to and with this step, noisy."""
-        exact = _split(_whole(value, self.counter.dimension, self._step))
+        exact = split(whole(one_step(value, self.counter.dimension), self._step))
         with self._turn:
             width = len(self._past)
             row = self._turn.taken % width
@@ -721,7 +488,7 @@ class MatrixStream:
             self._past[row] = exact.reshape(-1)
             at = slice(width - 1 - row, 2 * width - 1 - row)  # weight of row r is coefficient (row − r) mod width
             mixed = (self._weights[at] @ self._past).reshape(2, -1)
-            noisy_mixed = _told(mixed, self._noise.next())  # from here on everything is a function of what is noisy
+            noisy_mixed = told(mixed, self._noise.next())  # from here on everything is a function of what is noisy
             self._last = noisy_mixed / self._first - self._decay[at] @ self._noisy
             self._noisy[row] = self._last
             self._sum = self._sum + self._last

@@ -1,0 +1,411 @@
+"""Operators on dominating pairs: what sampling, mixing and choice make of them. Proofs: docs/proofs/samplers-pricing.md.
+
+Each works on the cells of the pair it is given: an edge of the new loss is carried back to an edge of the old one, so
+nothing is put on a grid before ``_compose`` does it once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtri_exp
+
+from dither.accounting._pair import Array, Masses, Pair
+from dither.accounting._pairs import Direction, SubsampledGaussianPair, _normal_cells
+
+_FAR = 30.0
+_CELLS = 512
+
+
+def thinned(pure: float, probability: float) -> float:
+    """log(1 + q(e^x − 1)): the largest loss left of one of x by a sample that holds the unit with probability q.
+
+    >>> thinned(1.0, 1.0)
+    1.0
+    """
+    if probability >= 1 or math.isinf(pure):
+        return pure
+    if pure < _FAR:
+        return math.log1p(probability * math.expm1(pure))
+    return pure + math.log(probability) + math.log1p((1 - probability) / probability * math.exp(-pure))
+
+
+def _carried_back(loss: Array, probability: float) -> Array:
+    """The x with log(1 + q(e^x − 1)) = loss; −∞ where the loss is not above log(1 − q)."""
+    q = probability
+    with np.errstate(divide="ignore", over="ignore"):
+        near = np.log1p(np.maximum(np.expm1(np.minimum(loss, _FAR)) / q, -1.0))
+        far = loss + np.log1p((q - 1) * np.exp(-np.maximum(loss, _FAR))) - math.log(q)
+    return np.where(loss < _FAR, near, far)
+
+
+def _carried(loss: Array, probability: float) -> Array:
+    with np.errstate(over="ignore"):
+        near = np.log1p(probability * np.expm1(np.minimum(loss, _FAR)))
+    far = np.logaddexp(math.log1p(-probability) if probability < 1 else -np.inf, math.log(probability) + loss)
+    return np.where(loss < _FAR, near, far)
+
+
+def spread(pair: Pair) -> float:
+    """The standard deviation of the finite loss, from the masses of a few hundred cells."""
+    low, high = pair.span(-25.0)
+    if not high > low:
+        return 0.0
+    edges = np.linspace(low, high, _CELLS)
+    p = pair.masses(edges).p
+    middle = np.concatenate((edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]))
+    return _deviation(middle, p)
+
+
+def _deviation(values: Array, p: Array) -> float:
+    total = float(p.sum())
+    if not total > 0:
+        return 0.0
+    mean = float(p @ values) / total
+    return math.sqrt(float(p @ (values - mean) ** 2) / total)
+
+
+@dataclass(frozen=True, slots=True)
+class PoissonPair:
+    """``remove``: (1−q)Q + qP against Q; ``add``: P against (1−q)P + qQ (Zhu, Dong & Wang 2022, Theorem 11).
+
+    >>> from dither.accounting._pairs import LaplacePair
+    >>> pair = PoissonPair(LaplacePair(1.0), 0.5, "remove")
+    >>> abs(pair.span(-60.0)[1] - math.log1p(0.5 * math.expm1(1.0))) < 1e-12
+    True
+    """
+
+    inner: Pair
+    probability: float
+    direction: Direction
+
+    def masses(self, edges: Array) -> Masses:
+        """Masses of the loss between increasing finite edges."""
+        q = self.probability
+        remove = self.direction == "remove"
+        back = _carried_back(edges, q) if remove else -_carried_back(-edges[::-1], q)[::-1]
+        held = np.isfinite(back)
+        first = int(np.argmax(held)) if held.any() else len(back)
+        kept = back[held]
+        inner = self.inner.masses(kept if len(kept) else np.zeros(1))
+        if not len(kept):
+            inner = Masses(inner.p.sum(keepdims=True), inner.q.sum(keepdims=True), inner.p_inf)
+        p, q_cells = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
+        place = slice(len(edges) - len(kept), None) if remove else slice(first, first + len(kept) + 1)
+        p[place], q_cells[place] = inner.p, inner.q
+        bound = math.log1p(-q) if q < 1 else -math.inf
+        if remove:
+            mixed, p_inf = (1 - q) * q_cells + q * p, q * inner.p_inf
+            lost = max(0.0, 1.0 - float(q_cells.sum()))  # Q-mass where P has none: its loss is now log(1 − q)
+            if lost and q < 1:
+                at = int(np.searchsorted(edges, bound, "left"))
+                mixed[at] += (1 - q) * lost
+                q_cells[at] += lost
+            return Masses(mixed, q_cells, p_inf)
+        mixed, p_inf = (1 - q) * p + q * q_cells, inner.p_inf
+        if p_inf and q < 1:
+            at = int(np.searchsorted(edges, -bound, "left"))
+            p[at] += p_inf
+            mixed[at] += (1 - q) * p_inf
+            p_inf = 0.0
+        return Masses(p, mixed, p_inf)
+
+    def _lowest(self, log_tail: float) -> float:
+        """A loss of ``inner`` below which Q, too, has at most exp(log_tail)."""
+        low, high = self.inner.span(log_tail)
+        tail, reach, floor = math.exp(log_tail), max(high - low, 1e-3), -700.0 if self.probability < 1 else -1e9
+        while low > floor and float(self.inner.masses(np.array([low])).q[0]) > tail:
+            low, reach = low - reach, 2 * reach
+        return low
+
+    def span(self, log_tail: float) -> tuple[float, float]:
+        """(low, high): P(L ≤ low) and P(high < L < ∞) are each at most exp(log_tail)."""
+        q = self.probability
+        low, high = self.inner.span(log_tail)
+        if self.direction == "remove":
+            at = self._lowest(log_tail)
+            least = float(_carried(np.array([at]), q)[0])
+            if q < 1 and (at <= -_FAR or 1.0 - float(self.inner.masses(np.array([at])).q.sum()) > 0.5 * math.exp(log_tail)):
+                least = math.log1p(-q)
+            return _below(least), max(float(_carried(np.array([max(high, 0.0)]), q)[0]), _below(least))
+        least, most = (-float(_carried(np.array([-x]), q)[0]) for x in (low, high))
+        if q < 1 and self.inner.masses(np.zeros(1)).p_inf > 0:
+            most = -math.log1p(-q)
+        return _below(least), most + abs(most) * 1e-15
+
+    def std(self) -> float:
+        """About the standard deviation of the loss."""
+        low, high = self.inner.span(-25.0)
+        edges = np.linspace(low, high, _CELLS)
+        cells = self.inner.masses(edges)
+        middle = np.concatenate((edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]))
+        if self.direction == "remove":
+            return _deviation(_carried(middle, self.probability), (1 - self.probability) * cells.q + self.probability * cells.p)
+        return _deviation(-_carried(-middle, self.probability), cells.p)
+
+    def lattice(self) -> float:
+        """None worth keeping to."""
+        return 0.0
+
+
+def _below(loss: float) -> float:
+    """A hair lower, so that an atom at ``loss`` is above it in spite of rounding."""
+    return loss - 1e-13 * max(abs(loss), 1e-290)
+
+
+def poisson(inner: Pair, probability: float, direction: Direction) -> Pair:
+    """The pair of a Poisson batch; the closed form where ``inner`` is Gaussian.
+
+    >>> from dither.accounting._pairs import GaussianPair
+    >>> poisson(GaussianPair(2.0), 0.1, "remove")
+    SubsampledGaussianPair(noise_multiplier=2.0, probability=0.1, direction='remove')
+    """
+    from dither.accounting._pairs import GaussianPair  # noqa: PLC0415 - kept beside its one use
+
+    if probability >= 1:
+        return inner
+    if isinstance(inner, GaussianPair):
+        return SubsampledGaussianPair(inner.noise_multiplier, probability, direction)
+    return PoissonPair(inner, probability, direction)
+
+
+@dataclass(frozen=True, slots=True)
+class HalvesPair:
+    """The profile of ``upper`` at losses above 0 and of ``lower`` below 0, joined by an atom at 0.
+
+    Both must have the same total variation distance, as ((1−γ)Q + γP, Q) and (P, (1−γ)P + γQ) have.
+
+    >>> from dither.accounting._pairs import GaussianPair
+    >>> pair = HalvesPair(poisson(GaussianPair(1.0), 0.5, "remove"), poisson(GaussianPair(1.0), 0.5, "add"))
+    >>> abs(float(pair.masses(np.array([-1.0, 0.0, 1.0])).p.sum()) - 1) < 1e-12
+    True
+    """
+
+    upper: Pair
+    lower: Pair
+
+    def masses(self, edges: Array) -> Masses:
+        """Masses of the loss between increasing finite edges."""
+        positive, negative = edges[edges >= 0], edges[edges < 0]
+        top = self.upper.masses(np.concatenate(([0.0], positive[positive > 0])))
+        bottom = self.lower.masses(np.concatenate((negative, [-1e-300])))
+        p, q = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
+        k = len(negative)  # cell k is the one with 0 in it: (last negative edge, first edge ≥ 0]
+        p[: k + 1], q[: k + 1] = bottom.p[:-1], bottom.q[:-1]
+        shift = 1 if len(positive) and positive[0] == 0 else 0
+        p[k + shift :] += top.p[1:]
+        q[k + shift :] += top.q[1:]
+        still = 1.0 - math.fsum(top.p[1:]) - top.p_inf - math.fsum(bottom.p[:-1])
+        p[k] += max(still, 0.0)
+        q[k] += max(still, 0.0)
+        return Masses(p, q, top.p_inf)
+
+    def span(self, log_tail: float) -> tuple[float, float]:
+        """(low, high): P(L ≤ low) and P(high < L < ∞) are each at most exp(log_tail)."""
+        return min(self.lower.span(log_tail)[0], -1e-290), max(self.upper.span(log_tail)[1], 0.0)
+
+    def std(self) -> float:
+        """About the standard deviation of the loss."""
+        return max(self.upper.std(), self.lower.std())
+
+    def lattice(self) -> float:
+        """None worth keeping to."""
+        return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MixPair:
+    """One of several pairs, chosen by a coin that all may see; the weight missing to 1 is lost altogether (loss ∞).
+
+    >>> from dither.accounting._pairs import LaplacePair
+    >>> MixPair((0.5, 0.5), (LaplacePair(1.0), LaplacePair(0.5))).span(-50.0)[1]
+    2.0
+    """
+
+    weights: tuple[float, ...]
+    pairs: tuple[Pair, ...]
+    lost: float = 0.0
+
+    def masses(self, edges: Array) -> Masses:
+        """Masses of the loss between increasing finite edges."""
+        parts = [pair.masses(edges) for pair in self.pairs]
+        p, q = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
+        p_inf = self.lost
+        for weight, part in zip(self.weights, parts, strict=True):
+            p, q, p_inf = p + weight * part.p, q + weight * part.q, p_inf + weight * part.p_inf
+        return Masses(p, q, p_inf)
+
+    def span(self, log_tail: float) -> tuple[float, float]:
+        """(low, high): P(L ≤ low) and P(high < L < ∞) are each at most exp(log_tail)."""
+        ends = [
+            pair.span(min(log_tail - math.log(weight * len(self.pairs)), -1e-9))
+            for weight, pair in zip(self.weights, self.pairs, strict=True)
+            if weight * len(self.pairs) > math.exp(log_tail)
+        ]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def std(self) -> float:
+        """About the standard deviation of the loss."""
+        return math.sqrt(sum(w * pair.std() ** 2 for w, pair in zip(self.weights, self.pairs, strict=True)))
+
+    def lattice(self) -> float:
+        """That of all, if they agree."""
+        steps = {pair.lattice() for pair in self.pairs}
+        return steps.pop() if len(steps) == 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPair:
+    """The pair whose profile is, at every α, the largest of several: which of them is met is not known.
+
+    >>> from dither.accounting._pairs import GaussianPair, LaplacePair
+    >>> pair = MaxPair((LaplacePair(1.0), GaussianPair(2.0)))
+    >>> abs(float(pair.masses(np.array([-1.0, 0.0, 1.0])).p.sum()) - 1) < 1e-12
+    True
+    """
+
+    pairs: tuple[Pair, ...]
+
+    def masses(self, edges: Array) -> Masses:
+        """Masses of the loss between increasing finite edges."""
+        parts = [pair.masses(edges) for pair in self.pairs]
+        p = np.array([part.p for part in parts])
+        q = np.array([part.q for part in parts])
+        p_inf = np.array([part.p_inf for part in parts])
+        above_p = p[:, ::-1].cumsum(axis=1)[:, -2::-1] + p_inf[:, None]
+        above_q = q[:, ::-1].cumsum(axis=1)[:, -2::-1]
+        below_p, below_q = p.cumsum(axis=1)[:, :-1], q.cumsum(axis=1)[:, :-1]
+        lost = np.maximum(0.0, 1.0 - q.sum(axis=1))
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = np.exp(np.minimum(edges, 700.0))
+            height = np.where(edges >= 0, above_p - scale * above_q, scale * (below_q + lost[:, None]) - below_p)
+        best = height.argmax(axis=0)
+        columns = np.arange(len(edges))
+        cells = np.arange(1, len(edges))
+        same = best[1:] == best[:-1]
+        made = []
+        for mass, above, below in ((p, above_p, below_p), (q, above_q, below_q)):
+            up, down = above[best, columns], below[best, columns]
+            jump = np.where(edges[1:] <= 0, down[1:] - down[:-1], up[:-1] - up[1:])
+            inner = np.where(same, mass[best[1:], cells], np.maximum(jump, 0.0))
+            made.append(np.concatenate((mass[best[0], :1], inner, mass[best[-1], -1:])))
+        return Masses(made[0], made[1], float(p_inf[best[-1]]))
+
+    def span(self, log_tail: float) -> tuple[float, float]:
+        """(low, high): P(L ≤ low) and P(high < L < ∞) are each at most exp(log_tail)."""
+        ends = [pair.span(log_tail) for pair in self.pairs]
+        return min(low for low, _ in ends), max(high for _, high in ends)
+
+    def std(self) -> float:
+        """About the standard deviation of the loss."""
+        return max(pair.std() for pair in self.pairs)
+
+    def lattice(self) -> float:
+        """That of all, if they agree."""
+        steps = {pair.lattice() for pair in self.pairs}
+        return steps.pop() if len(steps) == 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedGaussianPair:
+    """(1−q) N(0, σ²) + q N(1, σ²) against (1−q) N(0, σ²) + q N(−1, σ²): a Poisson batch under replacement.
+
+    With a = (1−q)/(q e^{−1/2σ²}) the loss e is met at x = σ²(e/2 + asinh(a sinh(e/2))), which rises with e.
+
+    >>> pair = ReplacedGaussianPair(1.0, 0.5)
+    >>> cells = pair.masses(np.array([0.0]))
+    >>> abs(float(cells.p[0] - cells.q[1])) < 1e-15
+    True
+    """
+
+    noise_multiplier: float
+    probability: float
+
+    def masses(self, edges: Array) -> Masses:
+        """Masses of the loss between increasing finite edges."""
+        s, q = self.noise_multiplier, self.probability
+        x = self._output(edges)
+        absent, up, down = (_normal_cells((x - shift) / s) for shift in (0.0, 1.0, -1.0))
+        return Masses((1 - q) * absent + q * up, (1 - q) * absent + q * down, 0.0)
+
+    def _output(self, loss: Array) -> Array:
+        s2, q = self.noise_multiplier**2, self.probability
+        if q >= 1:
+            return 0.5 * s2 * loss
+        log_a = math.log1p(-q) - math.log(q) + 0.5 / s2
+        half = 0.5 * np.abs(loss)
+        with np.errstate(over="ignore", divide="ignore"):
+            log_sinh = np.where(half < 1, np.log(np.sinh(np.minimum(half, 1.0))), half + np.log1p(-np.exp(-2 * half)) - math.log(2))
+            t = log_a + log_sinh  # asinh(e^t)
+            up = np.where(t < _FAR, np.arcsinh(np.exp(np.minimum(t, _FAR))), t + math.log(2))
+        return s2 * np.sign(loss) * (half + up)
+
+    def _loss(self, x: float) -> float:
+        s2, q = self.noise_multiplier**2, self.probability
+        stay = math.log1p(-q) if q < 1 else -math.inf
+        up, down = math.log(q) + (x - 0.5) / s2, math.log(q) + (-x - 0.5) / s2
+        return float(np.logaddexp(stay, up) - np.logaddexp(stay, down))
+
+    def span(self, log_tail: float) -> tuple[float, float]:
+        """(low, high): P(L ≤ low) and P(L > high) are each at most exp(log_tail)."""
+        s, q = self.noise_multiplier, self.probability
+        each = log_tail - math.log(2)
+        low = s * float(ndtri_exp(each))
+        high = max(-low, 1 - s * float(ndtri_exp(min(each - math.log(q), -1e-12))))
+        return self._loss(low), self._loss(high)
+
+    def std(self) -> float:
+        """About the standard deviation of the loss."""
+        s, q = self.noise_multiplier, self.probability
+        return min(2 * q * math.sqrt(math.expm1(min(1 / (s * s), 50.0))), 2 * math.sqrt(q) * (1 / s + math.sqrt(1 - q) / (s * s)))
+
+    def lattice(self) -> float:
+        """No atoms."""
+        return 0.0
+
+
+def without_replacement(inner: Pair, share: float) -> Pair:
+    """One unit's data replaced; a batch of fixed size holds it with probability ``share``."""
+    if share >= 1:
+        return inner
+    return HalvesPair(poisson(inner, share, "remove"), poisson(inner, share, "add"))
+
+
+@lru_cache(maxsize=256)
+def times_drawn(size: int, population: int, bins: int = 64) -> tuple[float, tuple[tuple[int, float], ...], float]:
+    """How often one of ``population`` units is drawn in ``size`` draws with replacement.
+
+    (Pr[at least once], ((k, weight) …), lost): the law given at least once. Where there are more than ``bins`` counts,
+    neighbours are counted as their largest; ``lost`` is the weight beyond the last.
+
+    >>> share, law, lost = times_drawn(1, 10)
+    >>> round(share, 12), law
+    (0.1, ((1, 1.0),))
+    """
+    from scipy.special import bdtrc  # noqa: PLC0415 - kept beside its one use
+
+    rate = 1.0 / population
+    if population == 1:
+        return 1.0, ((size, 1.0),), 0.0
+    share = -math.expm1(size * math.log1p(-rate))
+    mean = size * rate
+    reach = 20.0 * math.sqrt(mean) + 130.0
+    top = min(size, int(mean + reach))
+    low = max(1, int(mean - reach))
+    k = np.arange(low, top + 1, dtype=np.float64)
+    from scipy.special import gammaln, xlog1py  # noqa: PLC0415 - kept beside its one use
+
+    log_pmf = gammaln(size + 1.0) - gammaln(k + 1) - gammaln(size - k + 1) + k * math.log(rate) + xlog1py(size - k, -rate)
+    pmf = np.exp(log_pmf - log_pmf.max())
+    weights = pmf / pmf.sum()
+    past = np.cumsum(weights[::-1])[::-1]
+    end = int(np.count_nonzero(past > 1e-60))
+    weights, k = weights[:end], k[:end]
+    lost = min(1.0, float(bdtrc(float(low + end - 1), size, rate)) / share) if low + end - 1 < size else 0.0
+    lost = lost if lost < 1e-50 else 1e-50  # the tail past the last kept count, by the cut just made
+    groups = np.array_split(np.arange(end), min(bins, end))
+    law = tuple((int(k[g[-1]]), float(weights[g].sum())) for g in groups)
+    return share, law, lost if low + end - 1 < size else 0.0

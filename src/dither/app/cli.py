@@ -1,0 +1,435 @@
+"""The command line: ``dither price | calibrate | plan | explain | demo``.
+
+Exit status: 0 done, 1 a fault of dither or of the system, 2 wrong input, 3 refused by a rule of privacy, 4 over
+budget, 130 stopped by Ctrl-C. Results go to stdout, everything else (progress, errors: one sentence) to stderr.
+Nothing heavy is imported until a command needs it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import dither
+from dither.app import plots, text
+from dither.app.inputs import EventFlags, event_options
+from dither.core import checks
+from dither.core.errors import DitherError, InputError, OverBudgetError
+from dither.core.events import Event, Repeat, to_dict
+from dither.core.units import Bound, Guarantee, Neighbors, PrivacyUnit, Trust
+
+if TYPE_CHECKING:
+    from dither.accounting.loss import Loss
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+MAP = """\
+dither {version}: differential privacy for machine learning, end to end
+
+  dither price      what a release costs: ε at δ, with proven bounds
+  dither calibrate  the noise (or steps, or sampling) that meets a target (ε, δ)
+  dither plan       noise, steps and trade-offs of a training run
+  dither explain    what (ε, δ) means for a person
+  dither demo       all of it with plots, in under a minute
+
+Start with
+  dither demo
+  dither price --noise-multiplier 1.1 --batch 256 --population 60000 \\
+               --epochs 20 --delta 1e-5
+
+Every command takes --help and --json.
+"""
+
+
+class _Map(click.Group):
+    """A group that suggests the nearest command for one that does not exist."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
+            known = self.list_commands(ctx)
+            near = difflib.get_close_matches(name, known, 1, 0.5)
+            hint = f"Did you mean {near[0]}?" if near else f"Expected one of {', '.join(known)}."
+            raise click.UsageError(f"There is no command {name!r}. {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Map, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.version_option(dither.__version__, prog_name="dither", message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Differential privacy for machine learning, end to end."""
+    if context.invoked_subcommand is None:
+        text.show(MAP.format(version=dither.__version__))
+
+
+def _json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
+
+
+def _related_options(command: Command) -> Command:
+    related = click.Choice([n.value for n in Neighbors])
+    command = click.option("--group", type=int, default=1, show_default=True, help="Price for a group of this many units.")(command)
+    return click.option(
+        "--neighbors",
+        type=related,
+        default=Neighbors.ADD_REMOVE.value,
+        show_default=True,
+        help="What may differ: a unit more or less, or replaced.",
+    )(command)
+
+
+# ------------------------------------------------------------------------------------------------ price
+
+
+@cli.command()
+@event_options
+@click.option("--delta", type=float, help="The δ at which ε is asked for.")
+@click.option("--epsilon", type=float, help="The ε at which δ is asked for, in place of --delta.")
+@_related_options
+@click.option("--compare", is_flag=True, help="Beside it, what other ways of accounting would say.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot ε against steps (.png, .svg or .pdf).")
+@click.option("--budget", type=float, metavar="EPSILON", help="End with status 4 if the price is above this ε.")
+@_json_option
+def price(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
+    """What a release costs: ε at δ (or δ at ε), with proven bounds.
+
+    \b
+    dither price --noise-multiplier 1.1 --batch 256 --population 60000 \\
+                 --epochs 20 --delta 1e-5
+    dither price --event '{"event":"Laplace","noise_multiplier":2}' --delta 0
+    dither price --event run.json --delta 1e-6 --compare --plot price.png
+    """
+    event = EventFlags.take(given).to_event()
+    delta, epsilon = given["delta"], given["epsilon"]
+    if (delta is None) == (epsilon is None):
+        raise InputError("One of --delta and --epsilon is needed: --delta asks for ε, --epsilon for δ.")
+    priced = dither.loss(event, neighbors=given["neighbors"], group=given["group"])
+    bound = priced.epsilon(checks.delta(delta)) if epsilon is None else priced.delta(checks.epsilon(epsilon))
+    result = _price_result(event, priced, bound, given)
+    if given["compare"]:
+        if epsilon is not None:
+            raise InputError("--compare needs --delta: the other accountants answer with an ε.")
+        found = dither.accounting.compare(event, delta, neighbors=Neighbors(given["neighbors"]), group=given["group"])
+        result["comparison"] = found.to_dict()
+    if given["as_json"]:
+        text.show_json(result)
+    else:
+        text.show(_price_page(event, priced, bound, given))
+        if given["compare"]:
+            text.show(f"\n{found.to_text()}")
+    if given["plot"] is not None:
+        _plot_price(event, given)
+    _check_budget(bound, given)
+
+
+def _price_result(event: Event, priced: Loss, bound: Bound, given: dict[str, Any]) -> dict[str, Any]:
+    sides = {"lower": _number(bound.lower), "upper": _number(bound.upper)}
+    asked = given["epsilon"] is None
+    return {
+        "epsilon": sides if asked else given["epsilon"],
+        "delta": given["delta"] if asked else sides,
+        "neighbors": given["neighbors"],
+        "group": given["group"],
+        "tight": priced.tight,
+        "notes": list(priced.notes),
+        "event": to_dict(event),
+    }
+
+
+def _price_page(event: Event, priced: Loss, bound: Bound, given: dict[str, Any]) -> str:
+    tables = dither.accounting.tables
+    asked = given["epsilon"] is None
+    upper, lower = tables.up(bound.upper, 5), tables.down(bound.lower, 5)
+    head = f"ε ≤ {upper} at δ = {tables.number(given['delta'])}" if asked else f"δ ≤ {upper} at ε = {tables.number(given['epsilon'])}"
+    unit = PrivacyUnit(dataset="the data", neighbors=given["neighbors"])
+    group = "" if given["group"] == 1 else f"a group of {given['group']:,} times "
+    known = [
+        ("proved", f"between {lower} and {upper}" if priced.tight else f"at most {upper}; a valid bound that may be loose"),
+        ("hides", f"{group}{unit}"),
+        ("event", _event_words(event)),
+    ]
+    lines = [head, "", tables.facts(known), *(tables.paragraph(note, bullet="· ") for note in priced.notes)]
+    if asked and math.isfinite(bound.upper):
+        lines += ["", tables.paragraph(f"Next: dither explain --epsilon {upper} --delta {given['delta']:g}")]
+    return "\n".join(lines)
+
+
+def _event_words(event: Event) -> str:
+    """The event as Python would write it, cut where it gets long."""
+    words = repr(event)
+    return words if len(words) <= 300 else f"{words[:299]}…"
+
+
+def _check_budget(bound: Bound, given: dict[str, Any]) -> None:
+    if given["budget"] is None:
+        return
+    if given["epsilon"] is not None:
+        raise InputError("--budget needs --delta: it is an ε.")
+    budget, tables = checks.epsilon(given["budget"], "budget"), dither.accounting.tables
+    if bound.upper > budget:
+        raise OverBudgetError(
+            f"It costs ε = {tables.up(bound.upper)} at δ = {tables.number(given['delta'])}, more than the budget of {tables.number(budget)}: "
+            "use more noise or fewer steps; dither calibrate says how much."
+        )
+
+
+def _plot_price(event: Event, given: dict[str, Any]) -> None:
+    """ε against the number of steps, each accountant a line."""
+    if given["delta"] is None:
+        raise InputError("--plot needs --delta: it shows ε.")
+    path = plots.target(given["plot"])
+    step, most = (event.event, event.count) if isinstance(event, Repeat) and event.count > 1 else (event, 100)
+    counts = sorted({max(1, round(most ** (i / 9))) for i in range(10)})
+    text.progress(f"pricing {len(counts)} runs of up to {most:,} steps for the plot")
+    runs = [
+        dither.accounting.compare(Repeat(step, k), given["delta"], neighbors=Neighbors(given["neighbors"]), group=given["group"])
+        for k in counts
+    ]
+    _said(plots.comparison(path, counts, runs, given["delta"]))
+
+
+# ------------------------------------------------------------------------------------------------ calibrate
+
+
+@cli.command()
+@event_options
+@click.option("--epsilon", type=float, required=True, help="The ε to meet.")
+@click.option("--delta", type=float, default=0.0, show_default=True, help="The δ to meet.")
+@_related_options
+@click.option("--low", type=float, help="Search no lower than this.")
+@click.option("--high", type=float, help="Search no higher than this.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the answer against ε (.png, .svg or .pdf).")
+@_json_option
+def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
+    """The noise that meets (ε, δ), or the steps, or the sampling probability.
+
+    What you leave out is what is found; in --event, put a "?" in its place.
+
+    \b
+    dither calibrate --epsilon 3 --delta 1e-5 --sampling-probability 0.01 \\
+                     --steps 2000
+    dither calibrate --epsilon 3 --delta 1e-5 --noise-multiplier 1 \\
+                     --batch 256 --population 60000
+    dither calibrate --epsilon 1 --event '{"event":"Laplace","noise_multiplier":"?"}'
+    """
+    name, make, whole = EventFlags.take(given).to_search()
+    epsilon, delta = checks.epsilon(given["epsilon"]), checks.delta(given["delta"])
+    related = {"neighbors": Neighbors(given["neighbors"]), "group": given["group"]}
+    limits = {"low": given["low"], "high": given["high"]}
+    value = dither.calibrate(make, epsilon=epsilon, delta=delta, integer=whole, **related, **limits)
+    bound = dither.loss(make(value), **related).epsilon(delta)
+    if given["as_json"]:
+        text.show_json(
+            {
+                "parameter": name,
+                "value": value,
+                "target": {"epsilon": epsilon, "delta": delta},
+                "price": {"lower": _number(bound.lower), "upper": _number(bound.upper)},
+                "neighbors": given["neighbors"],
+                "group": given["group"],
+                "event": to_dict(make(value)),
+            }
+        )
+    else:
+        text.show(_calibrated_page(name, value, make(value), bound, given))
+    if given["plot"] is not None:
+        path = plots.target(given["plot"])
+        targets = [epsilon * 2.0 ** (i / 2) for i in range(-6, 7) if epsilon and epsilon * 2.0 ** (i / 2) <= checks.EPSILON_MAX]
+        text.progress(f"calibrating {len(targets)} more times for the plot")
+        values = [dither.calibrate(make, epsilon=e, delta=delta, integer=whole, **related, **limits) for e in targets]
+        _said(plots.calibration(path, targets, values, name=name, delta=delta, chosen=(epsilon, value)))
+
+
+def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given: dict[str, Any]) -> str:
+    tables = dither.accounting.tables
+    rising = name in ("steps", "count", "sampling_probability", "probability", "epsilon", "rho")
+    shown = f"{value:_}".replace("_", ",") if isinstance(value, int) else (tables.down if rising else tables.up)(value, 6)
+    unit = PrivacyUnit(dataset="the data", neighbors=given["neighbors"])
+    known = [
+        ("meets", f"ε ≤ {tables.number(given['epsilon'])} at δ = {tables.number(given['delta'])}"),
+        ("price", f"ε ≤ {tables.up(bound.upper, 5)}"),
+        ("hides", str(unit) if given["group"] == 1 else f"a group of {given['group']:,} times {unit}"),
+        ("event", _event_words(event)),
+    ]
+    return "\n".join([f"{name.replace('_', ' ')} = {shown}", "", tables.facts(known)])
+
+
+# ------------------------------------------------------------------------------------------------ plan
+
+
+@cli.command()
+@click.option("--population", type=int, required=True, help="Units (rows, or users) to train on; a public figure.")
+@click.option("--epochs", type=float, required=True, help="Passes over them.")
+@click.option("--batch", type=int, required=True, help="Units in a batch, on average.")
+@click.option("--epsilon", type=float, required=True, help="The ε to meet.")
+@click.option("--delta", type=float, required=True, help="The δ to meet: well below 1/population.")
+@click.option(
+    "--sampling",
+    type=click.Choice(["poisson", "fixed-size", "shuffled"]),
+    default="poisson",
+    show_default=True,
+    help="How batches are drawn.",
+)
+@click.option("--unit", metavar="KEY", help="Hide all rows of one value of this key, not one row.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot what doubling buys (.png, .svg or .pdf).")
+@_json_option
+def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
+    """Noise, steps and trade-offs of a training run.
+
+    \b
+    dither plan --population 60000 --epochs 20 --batch 256 \\
+                --epsilon 3 --delta 1e-6
+    """
+    sampling = given["sampling"].replace("-", "_")
+    unit = None
+    if given["unit"] is not None:
+        related = Neighbors.REPLACE if sampling == "fixed_size" else Neighbors.ADD_REMOVE
+        unit = PrivacyUnit(dataset="the training data", key=given["unit"], neighbors=related)
+    facts = {name: given[name] for name in ("population", "epochs", "batch", "epsilon", "delta")}
+    made = dither.accounting.plan_training(**facts, sampling=sampling, unit=unit)
+    if given["as_json"]:
+        text.show_json(made.to_dict())
+    else:
+        text.show(made.to_text())
+    if given["plot"] is not None:
+        _said(plots.plan(plots.target(given["plot"]), made))
+
+
+# ------------------------------------------------------------------------------------------------ explain
+
+
+@cli.command()
+@event_options
+@click.option("--epsilon", type=float, help="Explain this ε, in place of an event.")
+@click.option("--delta", type=float, help="The δ of it.")
+@click.option(
+    "--neighbors",
+    type=click.Choice([n.value for n in Neighbors]),
+    default=Neighbors.ADD_REMOVE.value,
+    show_default=True,
+    help="What may differ.",
+)
+@click.option("--unit", metavar="KEY", help="What is hidden: all rows of one value of this key, not one row.")
+@click.option(
+    "--trust", type=click.Choice([t.value for t in Trust]), default=Trust.CENTRAL.value, show_default=True, help="Who sees raw data."
+)
+@click.option("--prior", type=float, multiple=True, help="A belief before seeing the result; may be given several times.")
+@click.option("--group", type=int, multiple=True, help="Units that share a secret; may be given several times.")
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the best possible attack (.png, .svg or .pdf).")
+@_json_option
+def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
+    """What (ε, δ) means for a person.
+
+    \b
+    dither explain --epsilon 1 --delta 1e-6 --population 60000
+    dither explain --noise-multiplier 1.1 --batch 256 --population 60000 \\
+                   --epochs 20 --delta 1e-5 --unit user_id --plot roc.png
+    """
+    flags = EventFlags.take(given)
+    options: dict[str, Any] = {"population": flags.population}
+    options |= {name: given[name] for name in ("prior", "group") if given[name]}
+    unit = PrivacyUnit(dataset="the data", key=given["unit"], neighbors=given["neighbors"])
+    if given["epsilon"] is None:
+        if not flags.any:
+            raise InputError(
+                "Nothing is given to explain: use --epsilon and --delta, or describe an event (--noise-multiplier … or --event)."
+            )
+        told = dither.explain(flags.to_event(), delta=given["delta"], unit=unit, trust=given["trust"], **options)
+    else:
+        if flags.any:
+            raise InputError("--epsilon and an event say the same twice: give one of them.")
+        epsilon, delta = checks.epsilon(given["epsilon"]), checks.delta(given["delta"] or 0.0)
+        told = dither.explain(Guarantee(epsilon, delta, unit, Trust(given["trust"])), **options)
+    if given["as_json"]:
+        text.show_json(told.to_dict())
+    else:
+        text.show(told.to_text())
+    if given["plot"] is not None:
+        _said(plots.trade_off(plots.target(given["plot"]), told))
+
+
+# ------------------------------------------------------------------------------------------------ demo
+
+
+@cli.command()
+@click.option(
+    "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("dither-demo"), show_default=True, help="Where plots go."
+)
+@_json_option
+def demo(output: Path, *, as_json: bool) -> None:
+    """Price, calibrate, plan, explain and draw noise, with plots, in under a minute."""
+    from dither.app import demo as tour  # noqa: PLC0415 - brings the noise and the plots, which --help must not wait for
+
+    tour.run(output, as_json=as_json)
+
+
+# ------------------------------------------------------------------------------------------------ the way out
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _said(path: Path) -> None:
+    text.progress(f"plot written to {path}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its status."""
+    sys.exit(status(arguments))
+
+
+def status(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; every fault is one sentence on stderr and a status.
+
+    >>> status(["--version"])
+    dither 0.1.0
+    0
+    """
+    try:
+        cli.main(args=None if arguments is None else list(arguments), prog_name="dither", standalone_mode=False)
+        sys.stdout.flush()
+    except DitherError as error:
+        text.complain(str(error))
+        return error.exit_status
+    except click.ClickException as error:
+        text.complain(_usage(error))
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        text.complain("Stopped.")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has had enough; say no more at exit
+        return 0
+    except OSError as error:
+        text.complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.")
+        return 1
+    except Exception as error:  # noqa: BLE001 - the last line before a person: never a traceback
+        return _fault(error)
+    return 0
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message().rstrip(".?")
+    end = "?" if error.format_message().endswith("?") else "."
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "dither"
+    return f"{message}{end} See {where} --help."
+
+
+def _fault(error: Exception) -> int:
+    if os.environ.get("DITHER_DEBUG"):
+        traceback.print_exception(error)
+    text.complain(
+        f"This is a fault of dither, not yours ({type(error).__name__}): please report it; DITHER_DEBUG=1 shows where it happened."
+    )
+    return 1

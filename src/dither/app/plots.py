@@ -1,0 +1,199 @@
+"""The plots: what each accountant says, the best attack, noise against ε, what doubling buys, noise as drawn.
+
+Colours are Okabe and Ito's, which people of any colour vision can tell apart; lines differ in dash and marker too.
+matplotlib is imported when something is drawn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dither.core.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from dither.accounting.compare import Comparison
+    from dither.accounting.explain import Explanation
+    from dither.accounting.plan import TrainingPlan
+
+KINDS = (".png", ".svg", ".pdf")
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800", "#6E6E6E"
+_CYCLE = (ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY)
+_DASHES = ("--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+_MARKS = ("s", "^", "D", "v", "P", "X", "*")
+
+_STYLE = {
+    "figure.dpi": 150,
+    "savefig.dpi": 150,
+    "font.size": 10,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 12,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.7,
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.8,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.title_fontsize": 9,
+    "svg.hashsalt": "dither",
+}
+
+
+def target(path: Path) -> Path:
+    """A path that can be drawn to: its ending is known and its folder exists."""
+    if path.suffix.lower() not in KINDS:
+        raise InputError(f"--plot {str(path)!r} is not allowed: expected a file that ends in {', '.join(KINDS)}.")
+    if not path.parent.is_dir():
+        raise InputError(f"--plot {str(path)!r} is not allowed: there is no folder {str(path.parent)!r}. Make it first.")
+    return path
+
+
+def comparison(path: Path, counts: Sequence[int], runs: Sequence[Comparison], delta: float) -> Path:
+    """ε against the number of steps, one line for each way of accounting; the tight one in front."""
+    names = list(dict.fromkeys(row.name for run in runs for row in run.rows))
+    lines: dict[str, list[float]] = {name: [] for name in names}
+    for run in runs:
+        found = {row.name: row.epsilon for row in run.rows}
+        for name in names:
+            value = found.get(name)
+            lines[name].append(value if value is not None and math.isfinite(value) and value > 0 else math.nan)
+    lines = {name: values for name, values in lines.items() if not all(math.isnan(v) for v in values)}
+    order = sorted(lines, key=lambda name: -_last(lines[name]))
+    tight = next((name for name in order if "tight" in name.lower() or "dither" in name.lower()), None)
+    with _page(path, 7.6, 4.6) as axes:
+        for i, name in enumerate(name for name in order if name != tight):
+            look: dict[str, Any] = {"color": _CYCLE[i % 7], "linestyle": _DASHES[i % 7], "marker": _MARKS[i % 7]}
+            axes.plot(counts, lines[name], markersize=3.5, label=name, **look)
+        if tight is not None:
+            axes.plot(counts, lines[tight], color=BLUE, linewidth=3, label=tight, zorder=5)
+        handles = {handle.get_label(): handle for handle in axes.get_lines()}
+        labels = [f"{name}: {_last(lines[name]):.3g}" for name in order]
+        legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "alignment": "left", "title": f"ε after {counts[-1]:,} steps"}
+        axes.legend([handles[name] for name in order], labels, **legend)
+        axes.set(xscale="log", yscale="log", xlabel="steps", ylabel=f"ε at δ = {delta:g}")
+        axes.set_title("The same run, by different accounting")
+    return path
+
+
+def _last(values: Sequence[float]) -> float:
+    return next((v for v in reversed(values) if not math.isnan(v)), 0.0)
+
+
+def trade_off(path: Path, told: Explanation) -> Path:
+    """The best possible attack: true against false positive rate, with the (ε, δ) line and 0.1, 1 and 10 % marked."""
+    curve, guarantee = told.curve(), told.guarantee
+    rates, both = curve.false_positive_rates, f"ε = {guarantee.epsilon:.3g}, δ = {guarantee.delta:g}"
+    with _page(path, 6.4, 5.4) as axes:
+        axes.fill_between(rates, rates, curve.true_positive_rates, color=BLUE, alpha=0.10, linewidth=0)
+        if told.event is not None:
+            axes.plot(rates, curve.by_line, color=ORANGE, linestyle="--", label=f"all that {both} says")
+        exact = "best possible attack, exactly" if told.event is not None else f"best possible attack at {both}"
+        axes.plot(rates, curve.true_positive_rates, color=BLUE, linewidth=2.6, label=exact)
+        axes.plot(rates, rates, color=GREY, linestyle=":", label="guessing")
+        for attack in told.attacks:
+            point = (attack.false_positive_rate, attack.true_positive_rate)
+            axes.plot(*point, marker="o", color=BLUE, markersize=6)
+            axes.annotate(f"{100 * point[1]:.3g} %", point, xytext=(9, -11), color=BLUE, **_LABEL)
+        axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(rates[0], 1.25))
+        axes.set_xlabel("false positive rate (wrongly accused)")
+        axes.set_ylabel("true positive rate (found)")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        axes.legend(loc="lower right")
+        _titles(axes, "How well the best attack could recognise one unit", f"Hides {guarantee.unit}; {guarantee.trust} trust.")
+    return path
+
+
+def calibration(
+    path: Path, targets: Sequence[float], values: Sequence[float], *, name: str, delta: float, chosen: tuple[float, float]
+) -> Path:
+    """The calibrated parameter against the target ε."""
+    label = name.replace("_", " ")
+    with _page(path, 6.4, 4.2) as axes:
+        axes.plot(targets, values, color=BLUE, marker="o", markersize=4)
+        axes.plot(*chosen, marker="o", markersize=9, color=RED, linestyle="none")
+        axes.annotate(f"ε = {chosen[0]:g}: {chosen[1]:.5g}", chosen, xytext=(10, 10), color=RED, **_LABEL)
+        axes.set(xscale="log", yscale="log", xlabel=f"target ε at δ = {delta:g}", ylabel=label)
+        axes.set_title(f"The {label} that meets ε")
+        _plain_ticks(axes.xaxis)
+        _plain_ticks(axes.yaxis)
+    return path
+
+
+def plan(path: Path, made: TrainingPlan) -> Path:
+    """What doubling buys: noise over signal of every option, as bars."""
+    base, options = made.options[0], list(reversed(made.options))
+    values = [option.noise_to_signal for option in options]
+    with _page(path, 7.0, 3.4) as axes:
+        axes.axvline(base.noise_to_signal, color=GREY, linestyle=":", linewidth=1.2)
+        bars = axes.barh([o.name for o in options], values, color=[BLUE if o is base else SKY for o in options], height=0.62)
+        for bar, option, value in zip(bars, options, values, strict=True):
+            change = "" if option is base else f"  {100 * (value / base.noise_to_signal - 1):+.0f} %".replace("-", "−")
+            axes.annotate(f"{value:.3g}{change}", (value, bar.get_y() + bar.get_height() / 2), xytext=(5, 0), va="center", **_LABEL)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(0, 1.28 * max(values))
+        axes.set_xlabel("noise / signal (std per coordinate of the mean gradient, in clipping norms)")
+        subtitle = f"Noise that meets ε = {made.target.epsilon:g} (ε ×2: twice that) at δ = {made.target.delta:g}; less is better."
+        _titles(axes, "What doubling buys", subtitle)
+    return path
+
+
+def drawn(path: Path, samples: Sequence[float], *, scale: float, title: str) -> Path:
+    """Noise as drawn beside the law it is priced by (a standard deviation of ``scale``, Gaussian)."""
+    with _page(path, 6.4, 4.0) as axes:
+        axes.hist(samples, bins=81, range=(-4 * scale, 4 * scale), density=True, color=SKY, label=f"{len(samples):,} draws")
+        grid = [scale * (i / 50 - 4) for i in range(401)]
+        density = [math.exp(-0.5 * (x / scale) ** 2) / (scale * math.sqrt(2 * math.pi)) for x in grid]
+        axes.plot(grid, density, color=BLUE, label=f"Gaussian, std {scale:.4g}")
+        axes.set(xlabel="noise", ylabel="density")
+        axes.set_title(title)
+        axes.legend(loc="upper right")
+    return path
+
+
+_LABEL: dict[str, Any] = {
+    "textcoords": "offset points",
+    "fontsize": 9,
+    "bbox": {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
+}
+
+
+def _titles(axes: Any, title: str, subtitle: str) -> None:  # noqa: ANN401 - matplotlib is untyped
+    axes.set_title(title, pad=24)
+    axes.text(0.0, 1.025, subtitle, transform=axes.transAxes, fontsize=9, color=GREY)
+
+
+def _plain_ticks(axis: Any) -> None:  # noqa: ANN401 - matplotlib is untyped
+    """1, 2 and 5 of every decade, written out."""
+    ticker = importlib.import_module("matplotlib.ticker")
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(ticker.NullFormatter())
+
+
+@contextmanager
+def _page(path: Path, width: float, height: float) -> Iterator[Any]:
+    """Axes in the house style, written to the file when the block ends well; nothing is written when it does not."""
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+        matplotlib.use("Agg")
+        pyplot = importlib.import_module("matplotlib.pyplot")
+    except ImportError:
+        raise MissingExtraError("A plot", "plot") from None
+    with pyplot.rc_context(_STYLE):
+        figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
+        try:
+            yield axes
+            figure.savefig(path)
+        finally:
+            pyplot.close(figure)

@@ -1,0 +1,270 @@
+"""The keystream: never repeated across forks, threads, copies or buffers; re-keyed; loud when the system has no randomness."""
+
+import copy
+import os
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+from dither.core.errors import EntropyError, InputError, RefusedError
+from dither.noise import rng as rng_module
+from dither.noise import samplers
+from dither.noise.rng import SecureRng, UnsafeSeededRng, array_rng, system_rng
+
+
+@pytest.mark.parametrize("rng", [SecureRng(), UnsafeSeededRng(5)], ids=["secure", "seeded"])
+def test_shapes_ranges_and_types(rng):
+    assert [len(rng.bytes(n)) for n in (0, 1, 7, 4_095, 4_096, 4_097, 70_000, 3_000_000)] == [
+        0,
+        1,
+        7,
+        4_095,
+        4_096,
+        4_097,
+        70_000,
+        3_000_000,
+    ]
+    assert rng.bits(0) == 0
+    assert all(0 <= rng.bits(n) < 1 << n for n in (1, 7, 8, 9, 64, 1_000))
+    assert rng.below(1) == 0
+    assert {rng.below(3) for _ in range(200)} == {0, 1, 2}
+    for name, dtype in (("uint8", np.uint8), ("uint16", np.uint16), ("uint32", np.uint32), ("uint64", np.uint64)):
+        words = getattr(rng, name)(5_000)
+        assert words.dtype == dtype
+        assert words.shape == (5_000,)
+        words[0] = 1  # the caller's own
+        assert abs(float(words.mean()) / float(np.iinfo(dtype).max) - 0.5) < 0.05
+        assert getattr(rng, name)(0).shape == (0,)
+    out = np.zeros(300)
+    rng.fill(out)
+    assert len(set(out.view(np.uint64).tolist())) == 300
+
+
+def test_the_stream_is_chacha20_under_a_key_that_replaces_itself():
+    rng = UnsafeSeededRng(9)
+    seed = UnsafeSeededRng(9)._seed()
+    first = Cipher(algorithms.ChaCha20(seed[:32], seed[32:]), None).encryptor()
+    mebibyte, next_seed = first.update(bytes(1 << 20)), first.update(bytes(48))
+    second = Cipher(algorithms.ChaCha20(next_seed[:32], next_seed[32:]), None).encryptor()
+    assert rng.bytes(1 << 20) == mebibyte
+    assert rng.bytes(1 << 20) == second.update(bytes(1 << 20))
+
+
+def test_the_system_is_asked_again_every_gibibyte(monkeypatch):
+    asked = []
+    monkeypatch.setattr(rng_module, "_entropy", lambda: asked.append(1) or os.urandom(48))
+    monkeypatch.setattr(rng_module, "_SEED_LIFE", 1 << 22)
+    rng = SecureRng()
+    rng.bytes(1 << 22)
+    assert len(asked) == 1
+    rng.bytes(1 << 22)
+    assert len(asked) == 2
+    assert rng_module._KEY_LIFE == 1 << 20
+
+
+def test_no_entropy_is_an_error_not_a_weak_key(monkeypatch):
+    def broken(_count):
+        raise OSError("no device")
+
+    monkeypatch.setattr(os, "urandom", broken)
+    with pytest.raises(EntropyError, match="gave no randomness"):
+        SecureRng().bytes(1)
+    monkeypatch.setattr(os, "urandom", bytes)
+    with pytest.raises(EntropyError, match="broken"):
+        SecureRng().bits(8)
+
+
+@pytest.mark.parametrize("rng", [SecureRng(), UnsafeSeededRng(5)], ids=["secure", "seeded"])
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_no_copies(rng, duplicate):
+    with pytest.raises(RefusedError, match="the same noise"):
+        duplicate(rng)
+
+
+def test_repr_shows_no_key():
+    rng = SecureRng()
+    rng.bytes(10)
+    assert repr(rng) == "SecureRng()"
+    assert repr(UnsafeSeededRng(3)) == "UnsafeSeededRng(3)"
+    assert not hasattr(rng, "__dict__")
+
+
+def in_child(task):
+    """What ``task()`` returns in a forked child."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # pragma: no cover - the child
+        try:
+            os.write(write, task())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(pid, 0)
+    return answer
+
+
+def test_a_child_never_repeats_its_parent():
+    rng = SecureRng()
+    rng.bytes(8)  # leaves a part-used buffer
+    children = [in_child(lambda: rng.bytes(1_000)) for _ in range(3)]
+    own = rng.bytes(1_000)
+    assert len({own, *children}) == 4
+    assert all(len(c) == 1_000 for c in children)
+
+
+def test_a_child_never_repeats_buffered_draws():
+    rng = SecureRng()
+    for _ in range(3):
+        samplers.laplace(1.0, rng=rng)  # leaves draws in reserve
+    [reserve] = rng._reserves.values()
+    assert reserve.at < len(reserve.draws)
+
+    def draws():
+        return np.array([samplers.laplace(1.0, rng=rng) for _ in range(20)]).tobytes()
+
+    assert len({draws(), in_child(draws), in_child(draws)}) == 3
+
+
+def test_a_child_born_without_the_hook_is_noticed_by_its_number(monkeypatch):
+    rng = SecureRng()
+    rng.bytes(8)
+    samplers.laplace(1.0, rng=rng)
+    encryptor, at = rng._encryptor, rng._at
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    rng.bytes(8)
+    assert rng._encryptor is not encryptor
+    assert rng._at != at + 8
+    assert not rng._reserves
+
+
+def test_a_fork_while_another_thread_holds_the_lock_does_not_hang():
+    rng = SecureRng()
+    held, release = threading.Event(), threading.Event()
+
+    def hold():
+        with rng._lock:
+            held.set()
+            release.wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(10)
+    assert len(in_child(lambda: rng.bytes(16))) == 16
+    release.set()
+    thread.join()
+
+
+def test_each_thread_has_its_own_and_a_shared_one_never_repeats():
+    shared, seen, own = SecureRng(), [], []
+
+    def work():
+        own.append(system_rng())
+        chunks = [shared.bytes(16) for _ in range(2_000)]
+        draws = [samplers.gaussian(1.0, rng=shared) for _ in range(500)]
+        seen.append((chunks, draws))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(r) for r in own}) == 4
+    assert len({c for chunks, _ in seen for c in chunks}) == 8_000
+    assert len({d for _, draws in seen for d in draws}) == 2_000
+
+
+def test_what_was_handed_out_is_wiped():
+    rng = SecureRng()
+    rng.bytes(100)
+    assert not rng._buffer[:100].any()
+    assert rng._buffer[100:].any()
+    for _ in range(5):
+        samplers.gaussian(1.0, rng=rng)
+    [reserve] = rng._reserves.values()
+    assert not reserve.draws[: reserve.at].any()
+    assert reserve.draws[reserve.at :].all()
+
+
+def test_reserves_are_few_and_wiped_when_dropped():
+    rng = SecureRng()
+    samplers.gaussian(1.0, rng=rng)
+    [first] = rng._reserves.values()
+    for i in range(100):
+        samplers.gaussian(2.0 + i, rng=rng)
+    assert len(rng._reserves) == 64
+    assert first not in rng._reserves.values()
+    assert not first.draws.any()
+
+
+def test_a_refused_law_leaves_no_reserve():
+    rng = SecureRng()
+    with pytest.raises(InputError):
+        samplers.gaussian(-1.0, rng=rng)
+    assert not rng._reserves
+    samplers.gaussian(1.0, rng=rng)
+    with pytest.raises(InputError):
+        samplers.gaussian(True, rng=rng)
+
+
+def test_seeded_is_reproducible_and_not_private():
+    a, b = UnsafeSeededRng(7), UnsafeSeededRng(7)
+    assert not a.private
+    assert SecureRng().private
+    assert [samplers.gaussian(1.0, rng=a) for _ in range(100)] == [samplers.gaussian(1.0, rng=b) for _ in range(100)]
+    assert samplers.laplace(2.0, 10_000, a).tolist() == samplers.laplace(2.0, 10_000, b).tolist()
+    assert UnsafeSeededRng(8).bytes(8) != UnsafeSeededRng(7).bytes(8)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.0, "1", None, True, 1 << 256])
+def test_bad_seeds(seed):
+    with pytest.raises(InputError, match="seed="):
+        UnsafeSeededRng(seed)
+
+
+@pytest.mark.parametrize("bad", [-1, 1.0, "1", None, True, 1 << 41])
+def test_bad_counts(bad):
+    for method in ("bytes", "bits", "uint8", "uint16", "uint32", "uint64"):
+        with pytest.raises(InputError, match="count="):
+            getattr(SecureRng(), method)(bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.0, "1", None, True])
+def test_bad_bounds(bad):
+    with pytest.raises(InputError, match="bound="):
+        SecureRng().below(bad)
+    assert SecureRng().below(np.int64(1)) == 0
+
+
+class Plain:
+    """Somebody else's source: only what the contract asks."""
+
+    private = True
+
+    def bytes(self, count):
+        return os.urandom(count)
+
+    def bits(self, count):
+        return int.from_bytes(os.urandom((count + 7) // 8), "big") >> (-count % 8)
+
+    def below(self, bound):
+        return self.bits(128) % bound
+
+
+def test_any_source_of_the_contract_will_do():
+    plain = Plain()
+    wrapped = array_rng(plain)
+    assert wrapped.private
+    assert array_rng(wrapped) is wrapped
+    assert wrapped.uint8(3).shape == wrapped.uint16(3).shape == wrapped.uint32(3).shape == wrapped.uint64(3).shape == (3,)
+    for sampler in (samplers.discrete_laplace, samplers.discrete_gaussian, samplers.rounded_laplace, samplers.rounded_gaussian):
+        assert isinstance(sampler(1000.0, rng=plain), int)
+        assert sampler(2.0, 3, plain).shape == (3,)
+    assert isinstance(samplers.laplace(1.0, rng=plain), float)
+    assert samplers.uniform_below(3, rng=plain) in range(3)
+    with pytest.raises(InputError, match="rng="):
+        array_rng(np.random.default_rng())
