@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri_exp
+from scipy.special import gammaln, ndtri_exp, xlog1py
 
 from dither.accounting._pair import Array, Masses, Pair
-from dither.accounting._pairs import Direction, SubsampledGaussianPair, _normal_cells
+from dither.accounting._pairs import Direction, GaussianPair, LaplacePair, SubsampledGaussianPair, _normal_cells
 
 _FAR = 30.0
 _CELLS = 512
+_CUT = 1e-60
 
 
 def thinned(pure: float, probability: float) -> float:
@@ -49,17 +50,6 @@ def _carried(loss: Array, probability: float) -> Array:
     return np.where(loss < _FAR, near, far)
 
 
-def spread(pair: Pair) -> float:
-    """The standard deviation of the finite loss, from the masses of a few hundred cells."""
-    low, high = pair.span(-25.0)
-    if not high > low:
-        return 0.0
-    edges = np.linspace(low, high, _CELLS)
-    p = pair.masses(edges).p
-    middle = np.concatenate((edges[:1], 0.5 * (edges[1:] + edges[:-1]), edges[-1:]))
-    return _deviation(middle, p)
-
-
 def _deviation(values: Array, p: Array) -> float:
     total = float(p.sum())
     if not total > 0:
@@ -72,7 +62,6 @@ def _deviation(values: Array, p: Array) -> float:
 class PoissonPair:
     """``remove``: (1−q)Q + qP against Q; ``add``: P against (1−q)P + qQ (Zhu, Dong & Wang 2022, Theorem 11).
 
-    >>> from dither.accounting._pairs import LaplacePair
     >>> pair = PoissonPair(LaplacePair(1.0), 0.5, "remove")
     >>> abs(pair.span(-60.0)[1] - math.log1p(0.5 * math.expm1(1.0))) < 1e-12
     True
@@ -159,12 +148,9 @@ def _below(loss: float) -> float:
 def poisson(inner: Pair, probability: float, direction: Direction) -> Pair:
     """The pair of a Poisson batch; the closed form where ``inner`` is Gaussian.
 
-    >>> from dither.accounting._pairs import GaussianPair
     >>> poisson(GaussianPair(2.0), 0.1, "remove")
     SubsampledGaussianPair(noise_multiplier=2.0, probability=0.1, direction='remove')
     """
-    from dither.accounting._pairs import GaussianPair  # noqa: PLC0415 - kept beside its one use
-
     if probability >= 1:
         return inner
     if isinstance(inner, GaussianPair):
@@ -178,7 +164,6 @@ class HalvesPair:
 
     Both must have the same total variation distance, as ((1−γ)Q + γP, Q) and (P, (1−γ)P + γQ) have.
 
-    >>> from dither.accounting._pairs import GaussianPair
     >>> pair = HalvesPair(poisson(GaussianPair(1.0), 0.5, "remove"), poisson(GaussianPair(1.0), 0.5, "add"))
     >>> abs(float(pair.masses(np.array([-1.0, 0.0, 1.0])).p.sum()) - 1) < 1e-12
     True
@@ -220,7 +205,6 @@ class HalvesPair:
 class MixPair:
     """One of several pairs, chosen by a coin that all may see; the weight missing to 1 is lost altogether (loss ∞).
 
-    >>> from dither.accounting._pairs import LaplacePair
     >>> MixPair((0.5, 0.5), (LaplacePair(1.0), LaplacePair(0.5))).span(-50.0)[1]
     2.0
     """
@@ -261,7 +245,6 @@ class MixPair:
 class MaxPair:
     """The pair whose profile is, at every α, the largest of several: which of them is met is not known.
 
-    >>> from dither.accounting._pairs import GaussianPair, LaplacePair
     >>> pair = MaxPair((LaplacePair(1.0), GaussianPair(2.0)))
     >>> abs(float(pair.masses(np.array([-1.0, 0.0, 1.0])).p.sum()) - 1) < 1e-12
     True
@@ -385,27 +368,36 @@ def times_drawn(size: int, population: int, bins: int = 64) -> tuple[float, tupl
     >>> round(share, 12), law
     (0.1, ((1, 1.0),))
     """
-    from scipy.special import bdtrc  # noqa: PLC0415 - kept beside its one use
-
-    rate = 1.0 / population
     if population == 1:
         return 1.0, ((size, 1.0),), 0.0
-    share = -math.expm1(size * math.log1p(-rate))
+    rate = 1.0 / population
     mean = size * rate
-    reach = 20.0 * math.sqrt(mean) + 130.0
-    top = min(size, int(mean + reach))
-    low = max(1, int(mean - reach))
+    reach = 20.0 * math.sqrt(mean) + 130.0  # what is beyond weighs less than e^−200, by Chernoff
+    low, top = max(1, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
     k = np.arange(low, top + 1, dtype=np.float64)
-    from scipy.special import gammaln, xlog1py  # noqa: PLC0415 - kept beside its one use
-
-    log_pmf = gammaln(size + 1.0) - gammaln(k + 1) - gammaln(size - k + 1) + k * math.log(rate) + xlog1py(size - k, -rate)
-    pmf = np.exp(log_pmf - log_pmf.max())
-    weights = pmf / pmf.sum()
-    past = np.cumsum(weights[::-1])[::-1]
-    end = int(np.count_nonzero(past > 1e-60))
-    weights, k = weights[:end], k[:end]
-    lost = min(1.0, float(bdtrc(float(low + end - 1), size, rate)) / share) if low + end - 1 < size else 0.0
-    lost = lost if lost < 1e-50 else 1e-50  # the tail past the last kept count, by the cut just made
+    log_pmf = -gammaln(k + 1) - gammaln(size - k + 1) + k * math.log(rate) + xlog1py(size - k, -rate)
+    weights = np.exp(log_pmf - log_pmf.max())
+    weights /= weights.sum()
+    end = int(np.count_nonzero(np.cumsum(weights[::-1])[::-1] > _CUT))
     groups = np.array_split(np.arange(end), min(bins, end))
     law = tuple((int(k[g[-1]]), float(weights[g].sum())) for g in groups)
-    return share, law, lost if low + end - 1 < size else 0.0
+    whole = low == 1 and low + end - 1 == size
+    return -math.expm1(size * math.log1p(-rate)), law, 0.0 if whole else 2 * _CUT
+
+
+def largest(pairs: tuple[Pair, ...]) -> Pair:
+    """The pair of the largest profile; one of them where it is known to be above the others everywhere.
+
+    >>> largest((GaussianPair(1.0), GaussianPair(2.0)))
+    GaussianPair(noise_multiplier=1.0)
+    """
+    kept: list[Pair] = []
+    for kind in (GaussianPair, LaplacePair):
+        alike = [pair for pair in pairs if isinstance(pair, kind)]
+        if alike:
+            kept.append(min(alike, key=lambda pair: pair.noise_multiplier))
+    for q, direction in dict.fromkeys((p.probability, p.direction) for p in pairs if isinstance(p, SubsampledGaussianPair)):
+        same = [p for p in pairs if isinstance(p, SubsampledGaussianPair) and (p.probability, p.direction) == (q, direction)]
+        kept.append(min(same, key=lambda pair: pair.noise_multiplier))
+    kept.extend(dict.fromkeys(p for p in pairs if not isinstance(p, GaussianPair | LaplacePair | SubsampledGaussianPair)))
+    return kept[0] if len(kept) == 1 else MaxPair(tuple(kept))

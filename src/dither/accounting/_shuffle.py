@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import betainc, betaincc
 
 from dither.accounting._pair import Array, Masses
 from dither.accounting._pairs import AtomsPair
+from dither.accounting._special import both_ways, profile, rays
 
 _LOG_CUT = -140.0
 
@@ -120,7 +122,7 @@ def _upper_tail(trials: int, rate: float, at: Array) -> Array:
     return np.where(k < 1, 1.0, np.where(k > trials, 0.0, inner))
 
 
-def clones_of_any(epsilon: float, reports: int) -> ClonesPair | AtomsPair:
+def clones_of_any(epsilon: float, reports: int) -> ClonesPair:
     """The pair of any ε-DP report: every other report is one of the victim's two with probability at least e^{−ε}.
 
     >>> pair = clones_of_any(1.0, 10_000)
@@ -131,7 +133,7 @@ def clones_of_any(epsilon: float, reports: int) -> ClonesPair | AtomsPair:
     return ClonesPair(epsilon, weight, first + 1, np.ones(len(first)), lost)
 
 
-def clones_of_response(epsilon: float, values: int, reports: int) -> ClonesPair | AtomsPair:
+def clones_of_response(epsilon: float, values: int, reports: int) -> ClonesPair:
     """The pair of k-ary randomised response: every other report is uniform with probability k/(e^ε + k − 1).
 
     >>> pair = clones_of_response(1.0, 16, 10_000)
@@ -139,38 +141,46 @@ def clones_of_response(epsilon: float, values: int, reports: int) -> ClonesPair 
     True
     """
     k, odds = float(values), math.exp(min(epsilon, 700.0))
-    least = math.exp(-epsilon)
-    uniform = k * least / (1 + (k - 1) * least)
+    uniform = k / (odds + k - 1)
     if values == 2:
         first, _, weight, lost = _binomial(reports - 1, uniform, 512)
         return ClonesPair(epsilon, weight, first + 1, np.ones(len(first)), lost)
     rows = []
     first, _, outer, lost = _binomial(reports - 1, uniform, 16)
-    total = 2 / k
-    for size, chance in zip((first + 1).tolist(), outer.tolist(), strict=True):
-        if not chance > 0:
-            continue
-        trials = int(size)
-        starts, ends, weight, missed = _binomial(trials, total, 48)
-        # Pr(c) is Bin(size, 2/k)(c) · k(size + (e^ε − 1)c/2) / ((e^ε + k − 1) size): the first moment in c is a tail, too.
-        moved = _lower_tail(trials - 1, total, ends) - _lower_tail(trials - 1, total, starts - 1) if trials > 1 else None
-        late = _upper_tail(trials - 1, total, starts - 1) - _upper_tail(trials - 1, total, ends) if trials > 1 else None
-        if moved is None or late is None:
-            moved = late = np.where((starts <= 1) & (ends >= 1), 1.0, 0.0)
-        lifted = np.where(starts <= trials * total, moved, late)
-        weight = (k * weight + (odds - 1) * np.maximum(lifted, 0.0)) / (odds + k - 1)
-        missed = (k + odds - 1) / (odds + k - 1) * missed + _tail_below(trials, total, starts[0], odds, k)
-        lost += chance * missed
+    for size, chance in zip((first + 1).astype(int).tolist(), outer.tolist(), strict=True):
+        starts, ends, plain, missed = _binomial(size, 2 / k, 48)
+        lifted, missed_lifted = _one_less(size, 2 / k, starts, ends)
+        # Pr(c) is Bin(size, 2/k)(c) · k(size + (e^ε − 1)c/2) / ((e^ε + k − 1) size), and c·Bin(size)(c) is Bin(size − 1)(c − 1).
+        weight = chance * (k * plain + (odds - 1) * lifted) / (odds + k - 1)
+        lost += chance * (k * missed + (odds - 1) * missed_lifted) / (odds + k - 1)
         marked = 0.5 * (odds + 1) * ends
-        rows.append(np.column_stack((chance * weight, np.maximum(starts, 1.0), marked / np.maximum(marked + size - ends, 1e-300))))
+        rows.append(np.column_stack((weight, np.maximum(starts, 1.0), marked / np.maximum(marked + size - ends, 1e-300))))
     table = np.concatenate(rows)
     table = table[table[:, 0] > 0]
-    lost = min(max(lost, 0.0), 1.0)
     return ClonesPair(epsilon, table[:, 0], table[:, 1], np.minimum(table[:, 2], 1.0), lost)
 
 
-def _tail_below(trials: int, rate: float, first: float, odds: float, values: float) -> float:
-    """The part of the lost weight that the factor e^ε − 1 adds: Pr[Bin(trials − 1) < first − 1] (e^ε − 1)/(e^ε + k − 1)."""
-    if trials <= 1 or first <= 1:
-        return 0.0
-    return (odds - 1) / (odds + values - 1) * float(_lower_tail(trials - 1, rate, np.array([first - 1.0]))[0])
+@lru_cache(maxsize=64)
+def clones_as_atoms(pair: ClonesPair) -> AtomsPair:
+    """The same pair, a little higher, as atoms: neighbouring rows become one of the fewer bits and the larger share.
+
+    >>> clones_as_atoms(clones_of_any(1.0, 100)).p_inf < 1e-50
+    True
+    """
+    order = np.lexsort((pair.bits, pair.share))
+    blocks = np.array_split(order, min(128, len(order)))
+    weight = np.array([pair.weight[b].sum() for b in blocks])
+    bits, share = np.array([pair.bits[b].min() for b in blocks]), np.array([pair.share[b].max() for b in blocks])
+    few = ClonesPair(pair.epsilon, weight, bits, share, pair.lost)
+    losses = rays(few.std(), few.span(-150.0)[1], dense=48, growth=1.02)
+    return both_ways(losses, profile(few, losses)[0])
+
+
+def _one_less(trials: int, rate: float, starts: Array, ends: Array) -> tuple[Array, float]:
+    """Pr[start ≤ Bin(trials − 1, rate) + 1 ≤ end] of every block, and Pr[Bin + 1 < the first start]."""
+    if trials == 1:
+        return np.where((starts <= 1) & (ends >= 1), 1.0, 0.0), float(starts[0] > 1)
+    below = _lower_tail(trials - 1, rate, ends) - _lower_tail(trials - 1, rate, starts - 1)
+    above = _upper_tail(trials - 1, rate, starts - 1) - _upper_tail(trials - 1, rate, ends)
+    inside = np.maximum(np.where(starts <= trials * rate, below, above), 0.0)
+    return inside, float(_lower_tail(trials - 1, rate, starts[:1] - 1)[0])

@@ -322,7 +322,7 @@ def _line(guarantee: Guarantee, rate: float) -> float:
 
 def _exact(priced: Loss, rates: Sequence[float], line: Sequence[float]) -> tuple[float, ...]:
     """The event's own curve; never above the line, which is as valid."""
-    misses = priced.trade_off(rates)
+    misses = priced.trade_off(rates).lower
     return tuple(min(bound, max(rate, 1.0 - float(miss))) for rate, miss, bound in zip(rates, misses, line, strict=True))
 
 

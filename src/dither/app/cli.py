@@ -48,6 +48,35 @@ Start with
 Every command takes --help and --json.
 """
 
+EXAMPLES = {
+    "price": """\b
+Examples:
+  dither price --noise-multiplier 1.1 --batch 256 --population 60000 \\
+               --epochs 20 --delta 1e-5
+  dither price --event '{"event":"Laplace","noise_multiplier":2}' --delta 0
+  dither price --event run.json --delta 1e-6 --compare --plot price.png
+""",
+    "calibrate": """\b
+Examples:
+  dither calibrate --epsilon 3 --delta 1e-5 --sampling-probability 0.01 \\
+                   --steps 2000
+  dither calibrate --epsilon 3 --delta 1e-5 --noise-multiplier 1 \\
+                   --batch 256 --population 60000
+  dither calibrate --epsilon 1 --event '{"event":"Laplace","noise_multiplier":"?"}'
+""",
+    "plan": """\b
+Examples:
+  dither plan --population 60000 --epochs 20 --batch 256 \\
+              --epsilon 3 --delta 1e-6
+""",
+    "explain": """\b
+Examples:
+  dither explain --epsilon 1 --delta 1e-6 --population 60000
+  dither explain --noise-multiplier 1.1 --batch 256 --population 60000 \\
+                 --epochs 20 --delta 1e-5 --unit user_id --plot roc.png
+""",
+}
+
 
 class _Map(click.Group):
     """A group that suggests the nearest command for one that does not exist."""
@@ -90,7 +119,7 @@ def _related_options(command: Command) -> Command:
 # ------------------------------------------------------------------------------------------------ price
 
 
-@cli.command()
+@cli.command(epilog=EXAMPLES["price"])
 @event_options
 @click.option("--delta", type=float, help="The δ at which ε is asked for.")
 @click.option("--epsilon", type=float, help="The ε at which δ is asked for, in place of --delta.")
@@ -100,14 +129,7 @@ def _related_options(command: Command) -> Command:
 @click.option("--budget", type=float, metavar="EPSILON", help="End with status 4 if the price is above this ε.")
 @_json_option
 def price(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
-    """What a release costs: ε at δ (or δ at ε), with proven bounds.
-
-    \b
-    dither price --noise-multiplier 1.1 --batch 256 --population 60000 \\
-                 --epochs 20 --delta 1e-5
-    dither price --event '{"event":"Laplace","noise_multiplier":2}' --delta 0
-    dither price --event run.json --delta 1e-6 --compare --plot price.png
-    """
+    """What a release costs: ε at δ (or δ at ε), with proven bounds."""
     event = EventFlags.take(given).to_event()
     delta, epsilon = given["delta"], given["epsilon"]
     if (delta is None) == (epsilon is None):
@@ -200,7 +222,7 @@ def _plot_price(event: Event, given: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------------------ calibrate
 
 
-@cli.command()
+@cli.command(epilog=EXAMPLES["calibrate"])
 @event_options
 @click.option("--epsilon", type=float, required=True, help="The ε to meet.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="The δ to meet.")
@@ -213,13 +235,6 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
     """The noise that meets (ε, δ), or the steps, or the sampling probability.
 
     What you leave out is what is found; in --event, put a "?" in its place.
-
-    \b
-    dither calibrate --epsilon 3 --delta 1e-5 --sampling-probability 0.01 \\
-                     --steps 2000
-    dither calibrate --epsilon 3 --delta 1e-5 --noise-multiplier 1 \\
-                     --batch 256 --population 60000
-    dither calibrate --epsilon 1 --event '{"event":"Laplace","noise_multiplier":"?"}'
     """
     name, make, whole = EventFlags.take(given).to_search()
     epsilon, delta = checks.epsilon(given["epsilon"]), checks.delta(given["delta"])
@@ -266,7 +281,7 @@ def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given:
 # ------------------------------------------------------------------------------------------------ plan
 
 
-@cli.command()
+@cli.command(epilog=EXAMPLES["plan"])
 @click.option("--population", type=int, required=True, help="Units (rows, or users) to train on; a public figure.")
 @click.option("--epochs", type=float, required=True, help="Passes over them.")
 @click.option("--batch", type=int, required=True, help="Units in a batch, on average.")
@@ -283,12 +298,7 @@ def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given:
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot what doubling buys (.png, .svg or .pdf).")
 @_json_option
 def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
-    """Noise, steps and trade-offs of a training run.
-
-    \b
-    dither plan --population 60000 --epochs 20 --batch 256 \\
-                --epsilon 3 --delta 1e-6
-    """
+    """Noise, steps and trade-offs of a training run."""
     sampling = given["sampling"].replace("-", "_")
     unit = None
     if given["unit"] is not None:
@@ -307,7 +317,7 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
 # ------------------------------------------------------------------------------------------------ explain
 
 
-@cli.command()
+@cli.command(epilog=EXAMPLES["explain"])
 @event_options
 @click.option("--epsilon", type=float, help="Explain this ε, in place of an event.")
 @click.option("--delta", type=float, help="The δ of it.")
@@ -327,13 +337,7 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the best possible attack (.png, .svg or .pdf).")
 @_json_option
 def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
-    """What (ε, δ) means for a person.
-
-    \b
-    dither explain --epsilon 1 --delta 1e-6 --population 60000
-    dither explain --noise-multiplier 1.1 --batch 256 --population 60000 \\
-                   --epochs 20 --delta 1e-5 --unit user_id --plot roc.png
-    """
+    """What (ε, δ) means for a person."""
     flags = EventFlags.take(given)
     options: dict[str, Any] = {"population": flags.population}
     options |= {name: given[name] for name in ("prior", "group") if given[name]}

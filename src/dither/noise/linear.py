@@ -144,7 +144,7 @@ class LinearQueries:
             )
         draw = samplers.rounded_laplace if self.law == "laplace" else samplers.rounded_gaussian
         scale = Fraction(self.noise_multiplier) * Fraction(self.sensitivity) / Fraction(self.unit)
-        noise = draw(scale, size=self._steps.shape[0], rng=source).tolist()
+        noise = np.asarray(draw(scale, size=self._steps.shape[0], rng=source)).tolist()
         exact = [total + more for total, more in zip(_product(self._steps, cells), noise, strict=True)]
         unit = Fraction(self.unit)
         made = np.array([total * unit.numerator / unit.denominator for total in exact])  # integers: rounded once

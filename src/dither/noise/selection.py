@@ -96,7 +96,8 @@ def held_scores(value: object, sensitivity: float, digits: int = DIGITS) -> Floa
     if not array.size:
         raise InputError("No scores were given: expected one per candidate, and at least one candidate.")
     limit = math.ldexp(sensitivity, digits)
-    np.fmax(array, -limit, out=array)  # fmax, unlike maximum, turns NaN into the other number
+    np.copyto(array, -limit, where=np.isnan(array))  # not fmax: it lets signalling NaN through
+    np.maximum(array, -limit, out=array)
     return np.minimum(array, limit, out=array)
 
 
