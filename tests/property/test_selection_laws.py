@@ -247,13 +247,22 @@ def test_all_flips_then_one_head_is_permute_and_flip():
 def test_the_rate_that_runs_is_the_rate_that_is_priced(monkeypatch):
     """What is handed to the samplers, exactly: ε/2Δ and ε/Δ, with no float in between."""
     seen = []
-    monkeypatch.setattr("dither.noise.selection.race", lambda powers, *, exact, rng, count=1: seen.append(exact(0) - exact(1)) or [0] * count)
-    monkeypatch.setattr("dither.noise.selection.flips", lambda powers, exact, rng: seen.append(exact(1) - exact(0)) or np.array([True, False]))
+    monkeypatch.setattr(
+        "dither.noise.selection.race", lambda powers, *, exact, rng, count=1, centred=None: seen.append(exact(0) - exact(1)) or [0] * count
+    )
+    monkeypatch.setattr(
+        "dither.noise.selection.flips", lambda powers, exact, rng: seen.append(exact(1) - exact(0)) or np.array([True, False])
+    )
     scores = [-1.0, 0.0]
     for monotone, share in ((False, 2), (True, 1)):
         common = {"epsilon": 0.3, "sensitivity": 0.7, "monotone": monotone}
         right = -Fraction(0.3) / (Fraction(0.7) * share)
-        for mechanism in (ExponentialSelection(**common), PermuteAndFlip(**common), ReportNoisyMax(**common), ReportNoisyMax(**common, noise="exponential")):
+        for mechanism in (
+            ExponentialSelection(**common),
+            PermuteAndFlip(**common),
+            ReportNoisyMax(**common),
+            ReportNoisyMax(**common, noise="exponential"),
+        ):
             mechanism.measure(scores)
             assert seen.pop() == right
         top = TopK(epsilon=0.9, count=1, sensitivity=0.7, monotone=monotone)

@@ -44,8 +44,7 @@ def uses(sampler: ev.Shuffled, batches: int) -> int:
     return -(-batches // (sampler.population // sampler.batch))
 
 
-
-def pure_epsilon(event: ev.Event, move: Move = Move()) -> float:  # noqa: B008 - Move is frozen
+def pure_epsilon(event: ev.Event, move: Move = Move()) -> float:
     """The least ε known at δ = 0; ∞ where the loss has no bound.
 
     >>> pure_epsilon(ev.Repeat(ev.Laplace(2.0), 10))
@@ -97,10 +96,16 @@ def _pure_sample(inner: ev.Event, sampler: ev.Sampler, move: Move) -> float:
             share = 1.0 if population == 1 else -math.expm1(size * math.log1p(-1 / population))
             return thinned(pure_epsilon(inner, replace(SWAP, group=size)), share)
         case ev.Poisson(probability=q):
-            both = [pure_epsilon(inner)] + ([pure_epsilon(inner, SWAP_OF_PRESENCE)] if move.replace else [])
-            return thinned(max(both), q)
-        case ev.TruncatedPoisson(probability=q):
-            return thinned(max(pure_epsilon(inner), pure_epsilon(inner, SWAP_OF_PRESENCE)), q)
+            return _pure_poisson(inner, q, move)
+        case ev.TruncatedPoisson(probability=q, cap=cap, population=population):
+            plain = _pure_poisson(inner, q, move)
+            held = q if move.replace else q * (cap / (cap + 1))
+            return plain if cap >= population else max(plain, thinned(pure_epsilon(inner, SWAP_OF_PRESENCE), held))
+
+
+def _pure_poisson(inner: ev.Event, q: float, move: Move) -> float:
+    one = pure_epsilon(inner)
+    return thinned(max(one, pure_epsilon(inner, SWAP_OF_PRESENCE)) if move.replace else one, q)
 
 
 def moved(event: ev.TreeGaussian | ev.MatrixGaussian, move: Move) -> float:
@@ -112,7 +117,7 @@ def moved(event: ev.TreeGaussian | ev.MatrixGaussian, move: Move) -> float:
     return stream_sensitivity(event) * move.group * (2 if move.replace else 1)
 
 
-def rho(event: ev.Event, move: Move = Move()) -> float:  # noqa: B008 - Move is frozen
+def rho(event: ev.Event, move: Move = Move()) -> float:
     """A ρ for which the event is ρ-zCDP: D_α ≤ ρα for every order; ∞ where none is known.
 
     >>> rho(ev.Repeat(ev.Gaussian(2.0), 4)), rho(ev.ExponentialMechanism(2.0))

@@ -75,6 +75,7 @@ def _trapezoid(s: float, q: float, order: float, step: float) -> float:
     left += float(log_ndtr(low / s + step / s))
     top, c = max(order, 2.0), q + (1 - q) * math.exp(-max((high - 0.5) / s / s, 0.0))
     right = share + (top - 2) * math.log(c) + 0.5 * top * (top - 1) / s / s + float(log_ndtr((top - high + step) / s))
+    right = min(right, order * math.log(c) + 0.5 * order * (order - 1) / s / s + float(log_ndtr((order - high + step) / s)))
     total = float(logsumexp([log_sum + _ROUNDING, error, left + 1.0, right + 1.0]))
     return float(log1p_exp(total)) * (1 + 1e-15)
 
@@ -128,7 +129,7 @@ def _log_cells(z: Array) -> Array:
     mirrored = np.where(z > 0, -z, z)
     tail = log_ndtr(mirrored)
     left, right = z[:-1], z[1:]
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         same = np.where(right <= 0, tail[1:] + np.log1p(-np.exp(tail[:-1] - tail[1:])), tail[:-1] + np.log1p(-np.exp(tail[1:] - tail[:-1])))
         across = np.log1p(-np.exp(tail[1:]) - np.exp(tail[:-1]))
     inner = np.where((left < 0) & (right > 0), across, same)
@@ -153,13 +154,14 @@ def replaced_gaussian(noise_multiplier: float, probability: float, order: float)
         return min(found, plain)
     y = np.append(np.arange(0.5, high, step), high)
     w = (y - 0.5) / s / s
-    log_r = np.where(w < 30.0, np.log1p(q * np.expm1(np.minimum(w, 30.0))), np.logaddexp(math.log1p(-q) if q < 1 else -np.inf, math.log(q) + w))
+    log_r = np.where(
+        w < 30.0, np.log1p(q * np.expm1(np.minimum(w, 30.0))), np.logaddexp(math.log1p(-q) if q < 1 else -np.inf, math.log(q) + w)
+    )
     with np.errstate(divide="ignore"):
         value = np.log(-np.expm1(-(order - 1) * log_r)) + np.where(
             order * log_r < 30.0, np.log(np.expm1(np.minimum(order * log_r, 30.0))), order * log_r
         )
-    # the density falls, so a chord of the integrand with the density's left value would do; the trapezoid of the
-    # product is bounded by (value at both ends)/2 × mass × (1 + step²/σ²…): the mean within a cell lies left of its middle
+    # the density falls and the integrand rises, so a chord's mean over a cell is at most the mean of its two ends
     mass = _log_cells(y / s)[1:-1]
     chord = np.logaddexp(value[:-1], value[1:]) - math.log(2.0)
     tail = 0.5 * order * (order - 1) / s / s + order * math.log(q + (1 - q) * math.exp(-w[-1])) + float(log_ndtr((order - high) / s))

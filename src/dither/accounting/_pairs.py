@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from scipy.special import logsumexp, ndtr, ndtri_exp
+from scipy.optimize import brentq
+from scipy.special import erfcx, log_ndtr, logsumexp, ndtr, ndtri_exp
 
 from dither.accounting._pair import Array, Masses, Pair
 from dither.core import checks
@@ -385,3 +386,60 @@ class ReversedPair:
     def lattice(self) -> float:
         """That of the pair."""
         return self.pair.lattice()
+
+
+# ------------------------------------------------------------------------------------------------ one Gaussian
+
+
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) of N(μ, 1) against N(0, 1) (Balle & Wang 2018, Theorem 8), without cancellation.
+
+    With a, b = ε/μ ∓ μ/2 it is Φ(−a) − e^ε Φ(−b) = φ(a) (M(a) − M(b)), M the Mills ratio.
+
+    >>> round(gaussian_delta(1.0, 1.0), 12)
+    0.126936737507
+    """
+    a, b = epsilon / mu - 0.5 * mu, epsilon / mu + 0.5 * mu
+    if a < -10.0:
+        return float(ndtr(-a) - math.exp(min(epsilon + float(log_ndtr(-b)), 0.0)))
+    if mu > 0.5:
+        gain = math.sqrt(math.pi / 2) * float(erfcx(a / math.sqrt(2)) - erfcx(b / math.sqrt(2)))
+    else:
+        x = 0.5 * (a + b) + 0.5 * mu * _NODES
+        gain = 0.5 * mu * float(_WEIGHTS @ _mills_slope(x))
+    return math.exp(-0.5 * a * a) / math.sqrt(2 * math.pi) * gain
+
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(12)
+
+
+def _mills_slope(x: Array) -> Array:
+    """Minus the derivative of the Mills ratio: 1 − x M(x), by its continued fraction where that would cancel."""
+    direct = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
+    if (x < 8.0).all():
+        return np.asarray(direct)
+    inverse = 1 / np.maximum(x, 8.0) ** 2
+    series, term = np.zeros_like(x), np.ones_like(x)
+    for k in range(1, 16):
+        term = -term * (2 * k - 1) * inverse
+        series -= term
+    return np.where(x < 8.0, direct, series)
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The ε ≥ 0 at which N(μ, 1) against N(0, 1) has that δ > 0.
+
+    >>> round(gaussian_epsilon(1.0, 1e-5), 7)
+    4.3771781
+    """
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    high = mu * (0.5 * mu + max(0.0, -float(ndtri_exp(math.log(delta)))))
+    target = math.log(delta)
+
+    def miss(epsilon: float) -> float:
+        return math.log(max(gaussian_delta(mu, epsilon), 5e-324)) - target
+
+    while miss(high) > 0:
+        high *= 1.0 + 1e-9
+    return float(brentq(miss, 0.0, high, xtol=high * 1e-15, rtol=1e-14))

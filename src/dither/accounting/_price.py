@@ -134,7 +134,7 @@ def _merge_streams(made: Terms, move: Move) -> None:
 
 
 def _merge_gaussians(made: Terms, move: Move) -> None:
-    """n Gaussians are one, with noise_multiplier / √n; so are k units moved in one epoch, however they fall on its batches."""
+    """Many Gaussians are one: n equal ones have noise_multiplier / √n; and k units are, however they fall on batches."""
     for counts in (made.counts, made.shuffled):
         for event in [e for e in counts if isinstance(e, ev.Gaussian)]:
             made.precision += counts.pop(event) * (move.scale / event.noise_multiplier) ** 2

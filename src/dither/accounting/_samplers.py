@@ -77,13 +77,12 @@ class PoissonPair:
         remove = self.direction == "remove"
         back = _carried_back(edges, q) if remove else -_carried_back(-edges[::-1], q)[::-1]
         held = np.isfinite(back)
-        first = int(np.argmax(held)) if held.any() else len(back)
         kept = back[held]
         inner = self.inner.masses(kept if len(kept) else np.zeros(1))
         if not len(kept):
             inner = Masses(inner.p.sum(keepdims=True), inner.q.sum(keepdims=True), inner.p_inf)
         p, q_cells = np.zeros(len(edges) + 1), np.zeros(len(edges) + 1)
-        place = slice(len(edges) - len(kept), None) if remove else slice(first, first + len(kept) + 1)
+        place = slice(len(edges) - len(kept), None) if remove else slice(0, len(kept) + 1)
         p[place], q_cells[place] = inner.p, inner.q
         bound = math.log1p(-q) if q < 1 else -math.inf
         if remove:
@@ -338,7 +337,8 @@ class ReplacedGaussianPair:
         each = log_tail - math.log(2)
         low = s * float(ndtri_exp(each))
         high = max(-low, 1 - s * float(ndtri_exp(min(each - math.log(q), -1e-12))))
-        return self._loss(low), self._loss(high)
+        ends = self._loss(low), self._loss(high)
+        return ends[0] - 1e-15 * max(1.0, -ends[0]), ends[1] + 1e-15 * max(1.0, ends[1])  # the loss is good to an ulp of 1
 
     def std(self) -> float:
         """About the standard deviation of the loss."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import betainc, betaincc
 
 from dither.accounting._pair import Array, Masses
-from dither.accounting._pairs import AtomsPair
-from dither.accounting._special import both_ways, profile, rays
+from dither.accounting._special import PolylinePair, both_ways, profile, rays
 
 _LOG_CUT = -140.0
 
@@ -59,7 +59,7 @@ class ClonesPair:
         reach = np.sqrt(0.5 * self.bits * -min(log_tail - 0.7, -1e-9)) + 1
         kappa = self.share * math.tanh(0.5 * self.epsilon)
         top = float(np.max(2 * np.arctanh(np.minimum(kappa * np.minimum(2 * reach / self.bits, 1.0), 1 - 1e-16))))
-        top = min(top, self.epsilon) * (1 + 1e-12)
+        top = min(top, self.epsilon) * (1 + 1e-9)
         return -top, top
 
     def std(self) -> float:
@@ -82,7 +82,7 @@ def _upper(trials: Array, least: Array) -> Array:
     return made
 
 
-def _cells(low: Array, below: Array, above: Array, total: float) -> Array:
+def _cells(low: NDArray[np.bool_], below: Array, above: Array, total: float) -> Array:
     """Cells from lower tails at edges < 0 and upper tails at the others, each difference on its own side."""
     tails = np.where(low, below, above)
     k = int(np.count_nonzero(low))
@@ -161,10 +161,10 @@ def clones_of_response(epsilon: float, values: int, reports: int) -> ClonesPair:
 
 
 @lru_cache(maxsize=64)
-def clones_as_atoms(pair: ClonesPair) -> AtomsPair:
+def clones_as_atoms(pair: ClonesPair) -> PolylinePair:
     """The same pair, a little higher, as atoms: neighbouring rows become one of the fewer bits and the larger share.
 
-    >>> clones_as_atoms(clones_of_any(1.0, 100)).p_inf < 1e-50
+    >>> clones_as_atoms(clones_of_any(1.0, 100)).law.p_inf < 1e-40
     True
     """
     order = np.lexsort((pair.bits, pair.share))
@@ -172,7 +172,7 @@ def clones_as_atoms(pair: ClonesPair) -> AtomsPair:
     weight = np.array([pair.weight[b].sum() for b in blocks])
     bits, share = np.array([pair.bits[b].min() for b in blocks]), np.array([pair.share[b].max() for b in blocks])
     few = ClonesPair(pair.epsilon, weight, bits, share, pair.lost)
-    losses = rays(few.std(), few.span(-150.0)[1], dense=48, growth=1.02)
+    losses = rays(few.std(), few.span(-120.0)[1], dense=48, growth=1.02)
     return both_ways(losses, profile(few, losses)[0])
 
 

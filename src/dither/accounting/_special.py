@@ -14,6 +14,7 @@ from dither.accounting._pair import Array, Masses, Pair
 from dither.accounting._pairs import AtomsPair, _normal_cells
 
 _TABLE_MAX = 4096.0
+_LOG_CUT = -115.0  # a profile is followed down to δ about 1e-50; what is beyond counts as loss ∞
 _SQRT_TAU = math.sqrt(2 * math.pi)
 
 
@@ -91,7 +92,7 @@ class DiscreteLaplacePair:
     """Integer noise P(k) ∝ e^{−|k|/b}, centred s apart: losses (2k − s)/b, k = 0 … s, each an atom.
 
     >>> cells = DiscreteLaplacePair(1.0, 1).masses(np.array([0.0]))
-    >>> abs(cells.p[1] / cells.q[1] - math.e) < 1e-12
+    >>> abs(float(cells.p[1] / cells.q[1]) - math.e) < 1e-12
     True
     """
 
@@ -202,14 +203,41 @@ class DiscreteGaussianPair:
 # ------------------------------------------------------------------------------------------------ pairs from profiles
 
 
-def from_profile(losses: Array, heights: Array) -> AtomsPair:
+@dataclass(frozen=True, slots=True, eq=False)
+class PolylinePair:
+    """A pair whose profile is a polyline with many corners: atoms so dense that they need not be kept apart.
+
+    >>> PolylinePair(randomized_response(1.0, 2)).span(-50.0)[1]
+    1.0
+    """
+
+    law: AtomsPair
+
+    def masses(self, edges: Array) -> Masses:
+        """Masses of the loss between increasing finite edges."""
+        return self.law.masses(edges)
+
+    def span(self, log_tail: float) -> tuple[float, float]:
+        """(low, high): P(L ≤ low) and P(high < L < ∞) are each at most exp(log_tail)."""
+        return self.law.span(log_tail)
+
+    def std(self) -> float:
+        """Standard deviation of the finite loss."""
+        return self.law.std()
+
+    def lattice(self) -> float:
+        """None worth keeping to."""
+        return 0.0
+
+
+def from_profile(losses: Array, heights: Array) -> PolylinePair:
     """The pair whose profile is the greatest convex function below the points given.
 
     ``losses`` rise and hold 0. ``heights`` are upper bounds on δ(ε) where ε ≥ 0, and on δ(ε) − (1 − e^ε) where ε < 0:
     what is left when the part that every pair has is taken away, so that both tails keep all their digits.
 
     >>> pair = from_profile(np.array([-1.0, 0.0, 1.0]), np.array([0.0, 0.3, 0.0]))
-    >>> abs(float(pair.p.sum()) - 1) < 1e-12
+    >>> abs(float(pair.law.p.sum()) - 1) < 1e-12
     True
     """
     middle = int(np.searchsorted(losses, 0.0))
@@ -226,10 +254,12 @@ def from_profile(losses: Array, heights: Array) -> AtomsPair:
     while len(kept) > 1 and _corner(at, value, kept[-2], kept[-1], None) < 0:
         kept.pop()
     ends: list[int | None] = [None, *kept, None]
-    p = np.array([max(_corner(at, value, a, b, c), 0.0) for a, b, c in zip(ends, kept, ends[2:], strict=False) if b is not None])
+    p = np.array([max(_corner(at, value, a, b, c), 0.0) for a, b, c in zip(ends, kept, ends[2:], strict=False)])
     where = np.array([at[i] for i in kept])
     p_inf = value[kept[-1]] if at[kept[-1]] >= 0 else 1 - math.exp(at[kept[-1]]) + value[kept[-1]]
-    return AtomsPair(where, p * ((1 - p_inf) / float(p.sum())) if p_inf < 1 else p * 0, min(p_inf, 1.0))
+    if p_inf >= 1:
+        return PolylinePair(everything())
+    return PolylinePair(AtomsPair(where[p > 0], p[p > 0] * ((1 - p_inf) / float(p.sum())), p_inf))
 
 
 def _corner(at: list[float], value: list[float], before: int | None, here: int, after: int | None) -> float:
@@ -279,17 +309,17 @@ def rays(scale: float, top: float, *, dense: int = 64, growth: float = 1.004) ->
     (0.0, True)
     """
     step = max(scale, 1e-12) / dense
-    near = step * np.arange(min(12 * dense, math.ceil(top / step)) + 1)
+    near: Array = step * np.arange(min(12 * dense, math.ceil(top / step)) + 1.0)
     if near[-1] >= top:
         return near
-    far = near[-1] * growth ** np.arange(1, math.ceil(math.log(top / near[-1]) / math.log(growth)) + 1)
+    far: Array = float(near[-1]) * growth ** np.arange(1.0, math.ceil(math.log(top / near[-1]) / math.log(growth)) + 1.0)
     return np.concatenate((near, far))
 
 
-def both_ways(losses: Array, upward: Array, downward: Array | None = None) -> AtomsPair:
+def both_ways(losses: Array, upward: Array, downward: Array | None = None) -> PolylinePair:
     """The pair of a profile given at ``losses`` ≥ 0 (the first of them 0), and of its reverse (the same if not given).
 
-    >>> both_ways(np.array([0.0, 1.0]), np.array([0.2, 0.0])).losses
+    >>> both_ways(np.array([0.0, 1.0]), np.array([0.2, 0.0])).law.losses
     array([-1.,  0.,  1.])
     """
     back = upward if downward is None else downward
@@ -298,7 +328,7 @@ def both_ways(losses: Array, upward: Array, downward: Array | None = None) -> At
     return from_profile(np.concatenate((-losses[:0:-1], losses)), np.concatenate((left, upward)))
 
 
-def renyi_pair(curve: Callable[[Array], Array], scale: float) -> AtomsPair:
+def renyi_pair(curve: Callable[[Array], Array], scale: float) -> PolylinePair:
     """The pair of a Rényi curve that holds both ways: δ(ε) = min over orders of Canonne, Kamath & Steinke 2020, Prop. 12.
 
     ``curve`` gives an upper bound on the divergence at orders > 1; ``scale`` is about the spread of the loss.
@@ -314,9 +344,9 @@ def renyi_pair(curve: Callable[[Array], Array], scale: float) -> AtomsPair:
     usable = np.isfinite(divergence)
     orders, divergence = orders[usable], divergence[usable]
     if not len(orders):
-        return everything()
+        return PolylinePair(everything())
     slack = orders * np.log1p(-1 / orders) - np.log(orders - 1)
-    top = float(np.min((150.0 + slack) / (orders - 1) + divergence))
+    top = float(np.min((slack - _LOG_CUT) / (orders - 1) + divergence))
     losses = rays(scale, max(top, 1e-9))
     log_height = np.full(len(losses), np.inf)
     for a, d, c in zip(orders - 1, divergence, slack, strict=True):
@@ -324,14 +354,14 @@ def renyi_pair(curve: Callable[[Array], Array], scale: float) -> AtomsPair:
     return both_ways(losses, np.exp(np.minimum(log_height, 0.0)))
 
 
-def zcdp_pair(rho: float) -> AtomsPair:
+def zcdp_pair(rho: float) -> PolylinePair:
     """The pair of any ρ-zCDP mechanism.
 
-    >>> zcdp_pair(0.5).p_inf < 1e-50
+    >>> zcdp_pair(0.5).law.p_inf < 1e-40
     True
     """
     scale = math.sqrt(2 * rho)
-    losses = rays(scale, rho + 2 * math.sqrt(rho * 160.0))
+    losses = rays(scale, rho + 2 * math.sqrt(-_LOG_CUT * rho))
     shift = np.linspace(-1.0, 1.5, 61)[:, None]
     best = 1 + np.maximum((losses + rho) / (2 * rho) - 1, 0.3 / scale)
     order = 1 + (best - 1) * np.exp(shift)
@@ -349,13 +379,13 @@ def _conversion(order: Array, rho: float, losses: Array) -> Array:
     return value
 
 
-def group_pair(pair: Pair, size: int) -> AtomsPair:
+def group_pair(pair: Pair, size: int) -> PolylinePair:
     """``size`` moves, each of them dominated by ``pair``: δ_k(ε) ≤ δ(ε/k)(1 + e^{ε/k} + … + e^{(k−1)ε/k}), both ways.
 
-    >>> float(group_pair(randomized_response(1.0, 2), 2).losses[-1])
+    >>> float(group_pair(randomized_response(1.0, 2), 2).law.losses[-1])
     2.0
     """
-    low, high = pair.span(-160.0)
+    low, high = pair.span(_LOG_CUT)
     reach = max(abs(low), abs(high))
     scale = min(pair.std(), reach)
     losses = np.unique(np.concatenate((rays(scale, reach), [x for x in (abs(low), abs(high)) if x > 0])))
@@ -369,7 +399,7 @@ def group_pair(pair: Pair, size: int) -> AtomsPair:
     return both_ways(size * losses, *sides)
 
 
-def replaced_sample_pair(one: Pair, two: Pair, probability: float) -> AtomsPair:
+def replaced_sample_pair(one: Pair, two: Pair, probability: float) -> PolylinePair:
     """A Poisson batch under replacement: δ(log(1 + q(α − 1))) ≤ q[(1 − β)δ₁(α) + βδ₂(α)], β = (1 + q(α − 1))/α.
 
     δ₁ is the profile of presence against absence, δ₂ that of one unit's data against another's
@@ -377,10 +407,10 @@ def replaced_sample_pair(one: Pair, two: Pair, probability: float) -> AtomsPair:
 
     >>> two = randomized_response(2.0, 2)
     >>> pair = replaced_sample_pair(randomized_response(1.0, 2), two, 0.5)
-    >>> abs(float(pair.losses[-1]) - math.log1p(0.5 * math.expm1(2.0))) < 1e-12
+    >>> abs(float(pair.law.losses[-1]) - math.log1p(0.5 * math.expm1(2.0))) < 1e-12
     True
     """
-    ends = [abs(x) for pair in (one, two) for x in pair.span(-160.0)]
+    ends = [abs(x) for pair in (one, two) for x in pair.span(_LOG_CUT)]
     losses = np.unique(np.concatenate((rays(two.std(), max(ends)), [x for x in ends if x > 0])))
     first, second = profile(one, losses)[0], profile(two, losses)[0]
     q = probability

@@ -108,7 +108,7 @@ class Loss:
         if claim is not None:
             ours, theirs = self.epsilon_upper(_NOTED_DELTA), claim.epsilon_upper(_NOTED_DELTA)
             found.append(
-                f"At δ = {_NOTED_DELTA:g} these shuffled batches are priced at ε = {ours:.4g}. Poisson sampling at the same rate would claim "
+                f"At δ = {_NOTED_DELTA:g} these shuffled batches are priced at ε = {ours:.4g}. Poisson sampling at that rate would claim "
                 f"ε = {theirs:.4g}; for shuffled batches that claim would be false (Chua et al. 2024)."
             )
         return tuple(found)
@@ -314,5 +314,3 @@ def delta(event: ev.Event, epsilon: float, *, neighbors: Neighbors | str = Neigh
     0.126936738
     """
     return loss(event, neighbors=neighbors, group=group).delta(epsilon)
-
-

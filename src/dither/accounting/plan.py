@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from dither.accounting import tables
 from dither.accounting.calibrate import calibrate
@@ -247,19 +247,16 @@ def plan_training(  # noqa: PLR0913 - the public facts of one training run, all 
         trust,
     )
     base = _option("this plan", schedule, target)
-    variants = [
-        ("batch ×2", {"batch": 2 * schedule.batch}, 1.0),
-        ("epochs ×2", {"epochs": 2 * schedule.epochs}, 1.0),
-        ("population ×2", {"population": 2 * schedule.population}, 1.0),
-        ("ε ×2", {}, 2.0),
+    doubled: list[tuple[str, float, dict[str, Any]]] = [
+        ("batch ×2", 1.0, {"batch": 2 * schedule.batch}),
+        ("epochs ×2", 1.0, {"epochs": 2 * schedule.epochs}),
+        ("population ×2", 1.0, {"population": 2 * schedule.population}),
+        ("ε ×2", 2.0, {}),
     ]
     options = [base]
-    for name, changed, factor in variants:
+    for name, factor, changed in doubled:
         try:
-            other = Schedule(
-                **{"population": schedule.population, "epochs": schedule.epochs, "batch": schedule.batch, "sampling": sampling} | changed
-            )  # type: ignore[arg-type]  # one map of mixed types
-            options.append(_option(name, other, target, factor=factor, plan_noise=base.noise_multiplier))
+            options.append(_option(name, replace(schedule, **changed), target, factor=factor, plan_noise=base.noise_multiplier))
         except InputError:
             continue  # a batch above the population, or an ε above the largest: nothing to show
     event = schedule.event(base.noise_multiplier)

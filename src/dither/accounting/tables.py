@@ -60,7 +60,7 @@ def _rounded(value: float, digits: int, rounding: str, *, zeros: bool = True) ->
     text = f"{rounded:f}"
     if rounded == rounded.to_integral_value():
         return text.split(".", maxsplit=1)[0]
-    return text if zeros else text.rstrip("0")
+    return text if zeros and rounded != exact else text.rstrip("0")
 
 
 def table(rows: Iterable[Sequence[str]], headings: Sequence[str], *, left: Iterable[int] = (0,), indent: int = 2) -> str:

@@ -27,6 +27,7 @@ from dither.core.events import Event, Repeat, to_dict
 from dither.core.units import Bound, Guarantee, Neighbors, PrivacyUnit, Trust
 
 if TYPE_CHECKING:
+    from dither.accounting.compare import Comparison
     from dither.accounting.loss import Loss
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -137,19 +138,20 @@ def price(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typ
     priced = dither.loss(event, neighbors=given["neighbors"], group=given["group"])
     bound = priced.epsilon(checks.delta(delta)) if epsilon is None else priced.delta(checks.epsilon(epsilon))
     result = _price_result(event, priced, bound, given)
-    if given["compare"]:
-        if epsilon is not None:
-            raise InputError("--compare needs --delta: the other accountants answer with an ε.")
-        found = dither.accounting.compare(event, delta, neighbors=Neighbors(given["neighbors"]), group=given["group"])
-        result["comparison"] = found.to_dict()
+    if epsilon is not None and (given["compare"] or given["plot"] is not None or given["budget"] is not None):
+        raise InputError("--compare, --plot and --budget need --delta: they are about an ε.")
+    path = None if given["plot"] is None else plots.target(given["plot"])
+    compared = _compared(event, given) if given["compare"] else None
+    if compared is not None:
+        result["comparison"] = compared.to_dict()
     if given["as_json"]:
         text.show_json(result)
     else:
         text.show(_price_page(event, priced, bound, given))
-        if given["compare"]:
-            text.show(f"\n{found.to_text()}")
-    if given["plot"] is not None:
-        _plot_price(event, given)
+        if compared is not None:
+            text.show(f"\n{compared.to_text()}")
+    if path is not None:
+        _plot_price(path, event, given)
     _check_budget(bound, given)
 
 
@@ -194,29 +196,25 @@ def _event_words(event: Event) -> str:
 def _check_budget(bound: Bound, given: dict[str, Any]) -> None:
     if given["budget"] is None:
         return
-    if given["epsilon"] is not None:
-        raise InputError("--budget needs --delta: it is an ε.")
     budget, tables = checks.epsilon(given["budget"], "budget"), dither.accounting.tables
     if bound.upper > budget:
+        price = f"ε = {tables.up(bound.upper)} at δ = {tables.number(given['delta'])}"
         raise OverBudgetError(
-            f"It costs ε = {tables.up(bound.upper)} at δ = {tables.number(given['delta'])}, more than the budget of {tables.number(budget)}: "
+            f"It costs {price}, more than the budget of {tables.number(budget)}: "
             "use more noise or fewer steps; dither calibrate says how much."
         )
 
 
-def _plot_price(event: Event, given: dict[str, Any]) -> None:
+def _compared(event: Event, given: dict[str, Any]) -> Comparison:
+    return dither.accounting.compare(event, given["delta"], neighbors=Neighbors(given["neighbors"]), group=given["group"])
+
+
+def _plot_price(path: Path, event: Event, given: dict[str, Any]) -> None:
     """ε against the number of steps, each accountant a line."""
-    if given["delta"] is None:
-        raise InputError("--plot needs --delta: it shows ε.")
-    path = plots.target(given["plot"])
     step, most = (event.event, event.count) if isinstance(event, Repeat) and event.count > 1 else (event, 100)
     counts = sorted({max(1, round(most ** (i / 9))) for i in range(10)})
     text.progress(f"pricing {len(counts)} runs of up to {most:,} steps for the plot")
-    runs = [
-        dither.accounting.compare(Repeat(step, k), given["delta"], neighbors=Neighbors(given["neighbors"]), group=given["group"])
-        for k in counts
-    ]
-    _said(plots.comparison(path, counts, runs, given["delta"]))
+    _said(plots.comparison(path, counts, [_compared(Repeat(step, k), given) for k in counts], given["delta"]))
 
 
 # ------------------------------------------------------------------------------------------------ calibrate
@@ -238,10 +236,19 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
     """
     name, make, whole = EventFlags.take(given).to_search()
     epsilon, delta = checks.epsilon(given["epsilon"]), checks.delta(given["delta"])
-    related = {"neighbors": Neighbors(given["neighbors"]), "group": given["group"]}
-    limits = {"low": given["low"], "high": given["high"]}
-    value = dither.calibrate(make, epsilon=epsilon, delta=delta, integer=whole, **related, **limits)
-    bound = dither.loss(make(value), **related).epsilon(delta)
+    path = None if given["plot"] is None else plots.target(given["plot"])
+
+    def solved(target: float) -> float:
+        limits = {name: given[name] for name in ("neighbors", "group", "low", "high")}
+        found: float
+        if whole:
+            found = dither.calibrate(make, epsilon=target, delta=delta, integer=True, **limits)
+        else:
+            found = dither.calibrate(make, epsilon=target, delta=delta, **limits)
+        return found
+
+    value = solved(epsilon)
+    bound = dither.loss(make(value), neighbors=given["neighbors"], group=given["group"]).epsilon(delta)
     if given["as_json"]:
         text.show_json(
             {
@@ -256,12 +263,10 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
         )
     else:
         text.show(_calibrated_page(name, value, make(value), bound, given))
-    if given["plot"] is not None:
-        path = plots.target(given["plot"])
-        targets = [epsilon * 2.0 ** (i / 2) for i in range(-6, 7) if epsilon and epsilon * 2.0 ** (i / 2) <= checks.EPSILON_MAX]
+    if path is not None:
+        targets = [epsilon * 2.0 ** (i / 2) for i in range(-6, 7) if 0 < epsilon * 2.0 ** (i / 2) <= checks.EPSILON_MAX]
         text.progress(f"calibrating {len(targets)} more times for the plot")
-        values = [dither.calibrate(make, epsilon=e, delta=delta, integer=whole, **related, **limits) for e in targets]
-        _said(plots.calibration(path, targets, values, name=name, delta=delta, chosen=(epsilon, value)))
+        _said(plots.calibration(path, targets, [solved(e) for e in targets], name=name, delta=delta, chosen=(epsilon, value)))
 
 
 def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given: dict[str, Any]) -> str:
@@ -305,13 +310,14 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
         related = Neighbors.REPLACE if sampling == "fixed_size" else Neighbors.ADD_REMOVE
         unit = PrivacyUnit(dataset="the training data", key=given["unit"], neighbors=related)
     facts = {name: given[name] for name in ("population", "epochs", "batch", "epsilon", "delta")}
+    path = None if given["plot"] is None else plots.target(given["plot"])
     made = dither.accounting.plan_training(**facts, sampling=sampling, unit=unit)
     if given["as_json"]:
         text.show_json(made.to_dict())
     else:
         text.show(made.to_text())
-    if given["plot"] is not None:
-        _said(plots.plan(plots.target(given["plot"]), made))
+    if path is not None:
+        _said(plots.plan(path, made))
 
 
 # ------------------------------------------------------------------------------------------------ explain
@@ -339,6 +345,7 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
 def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """What (ε, δ) means for a person."""
     flags = EventFlags.take(given)
+    path = None if given["plot"] is None else plots.target(given["plot"])
     options: dict[str, Any] = {"population": flags.population}
     options |= {name: given[name] for name in ("prior", "group") if given[name]}
     unit = PrivacyUnit(dataset="the data", key=given["unit"], neighbors=given["neighbors"])
@@ -357,8 +364,8 @@ def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was t
         text.show_json(told.to_dict())
     else:
         text.show(told.to_text())
-    if given["plot"] is not None:
-        _said(plots.trade_off(plots.target(given["plot"]), told))
+    if path is not None:
+        _said(plots.trade_off(path, told))
 
 
 # ------------------------------------------------------------------------------------------------ demo
@@ -399,24 +406,20 @@ def status(arguments: Sequence[str] | None = None) -> int:
     dither 0.1.0
     0
     """
+    typed = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        cli.main(args=None if arguments is None else list(arguments), prog_name="dither", standalone_mode=False)
+        cli.main(args=typed, prog_name="dither", standalone_mode=False)
         sys.stdout.flush()
     except DitherError as error:
-        text.complain(str(error))
-        return error.exit_status
+        return text.complain(str(error), code=error.code, status=error.exit_status, as_json="--json" in typed)
     except click.ClickException as error:
-        text.complain(_usage(error))
-        return 2
+        return text.complain(_usage(error), code=InputError.code, status=InputError.exit_status, as_json="--json" in typed)
     except (click.Abort, KeyboardInterrupt):
-        text.complain("Stopped.")
-        return 130
+        return text.complain("Stopped.", code="stopped", status=130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has had enough; say no more at exit
-        return 0
     except OSError as error:
-        text.complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.")
-        return 1
+        return text.complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.", code="system", status=1)
     except Exception as error:  # noqa: BLE001 - the last line before a person: never a traceback
         return _fault(error)
     return 0
@@ -433,7 +436,6 @@ def _usage(error: click.ClickException) -> str:
 def _fault(error: Exception) -> int:
     if os.environ.get("DITHER_DEBUG"):
         traceback.print_exception(error)
-    text.complain(
-        f"This is a fault of dither, not yours ({type(error).__name__}): please report it; DITHER_DEBUG=1 shows where it happened."
-    )
-    return 1
+    kind = type(error).__name__
+    said = f"This is a fault of dither, not yours ({kind}): please report it; DITHER_DEBUG=1 shows where it happened."
+    return text.complain(said, code="fault", status=1)

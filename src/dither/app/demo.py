@@ -12,9 +12,11 @@ from typing import Any
 
 import dither
 from dither import events as ev
-from dither import noise
 from dither.app import plots, text
 from dither.core.events import Event, to_dict
+from dither.core.units import Guarantee
+from dither.noise.numeric import DiscreteGaussianMechanism
+from dither.noise.samplers import discrete_gaussian
 
 POPULATION, BATCH, EPOCHS, DELTA, TARGET, NOISE = 60_000, 256, 20, 1e-6, 2.0, 1.1
 DRAWS = 1_000_000
@@ -41,8 +43,7 @@ def run(folder: Path, *, as_json: bool = False) -> None:
     started = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     tour = _Tour(folder, {}, as_json)
-    tables, accounting = dither.accounting.tables, dither.accounting
-    schedule = accounting.Schedule(population=POPULATION, epochs=EPOCHS, batch=BATCH)
+    schedule = dither.accounting.Schedule(population=POPULATION, epochs=EPOCHS, batch=BATCH)
     training = schedule.event(NOISE)
     _price(tour, training)
     meets = _calibrate(tour, schedule)
@@ -54,40 +55,34 @@ def run(folder: Path, *, as_json: bool = False) -> None:
     if as_json:
         text.show_json(tour.results)
         return
-    guarantee = told.guarantee
-    tour.say(
-        f"\nDone in {tour.results['seconds']:.0f} s\n\n"
-        + tables.facts(
-            [
-                (
-                    "happened",
-                    f"a training run was priced, its noise calibrated, a plan made, one count released and {DRAWS:,} noise values drawn",
-                ),
-                (
-                    "cost",
-                    f"training and the count together: ε ≤ {tables.up(guarantee.epsilon)} at δ = {tables.number(guarantee.delta)}, hiding {guarantee.unit}, {guarantee.trust} trust (made-up data: nobody's)",
-                ),
-                ("files", f"{len(tour.results['files'])} plots in {folder}/"),
-                ("next", f"dither explain --epsilon {tables.up(guarantee.epsilon)} --delta {DELTA:g} --population {POPULATION}"),
-            ]
-        )
-    )
+    tour.say(_last_page(tour, told.guarantee))
+
+
+def _last_page(tour: _Tour, guarantee: Guarantee) -> str:
+    tables = dither.accounting.tables
+    price = f"ε ≤ {tables.up(guarantee.epsilon)} at δ = {tables.number(guarantee.delta)}"
+    happened = f"a training run was priced, calibrated and planned, a count released, {DRAWS:,} noise values drawn"
+    known = [
+        ("happened", happened),
+        ("cost", f"training and the count together: {price}, hiding {guarantee.unit}, {guarantee.trust} trust (of made-up people)"),
+        ("files", f"{len(tour.results['files'])} plots in {tour.folder}/"),
+        ("next", f"dither explain --epsilon {tables.up(guarantee.epsilon)} --delta {DELTA:g} --population {POPULATION}"),
+    ]
+    return f"\nDone in {tour.results['seconds']:.0f} s\n\n{tables.facts(known)}"
 
 
 def _price(tour: _Tour, training: Event) -> None:
-    tables, accounting = dither.accounting.tables, dither.accounting
+    accounting = dither.accounting
     text.progress("1/5 price: a training run, by every way of accounting")
     found = accounting.compare(training, DELTA)
-    tour.say(
-        f"\n1  What does a training run cost?\n\n  {POPULATION:,} people, batches of {BATCH}, {EPOCHS} epochs, noise multiplier {NOISE}\n\n{found.to_text()}"
-    )
+    story = f"{POPULATION:,} people, batches of {BATCH}, {EPOCHS} epochs, noise multiplier {NOISE}"
+    tour.say(f"\n1  What does a training run cost?\n\n  {story}\n\n{found.to_text()}")
     counts = [1, 10, 47, 235, 938, 2_344, 4_688, 9_375, 23_438]
     step = training.event if isinstance(training, ev.Repeat) else training
     runs = [accounting.compare(ev.Repeat(step, k), DELTA) for k in counts]
     plots.comparison(tour.file("1-price.png"), counts, runs, DELTA)
     bound = dither.epsilon(training, DELTA)
     tour.results["price"] = {"lower": bound.lower, "upper": bound.upper, "delta": DELTA, "event": to_dict(training)}
-    del tables
 
 
 def _calibrate(tour: _Tour, schedule: Any) -> float:  # noqa: ANN401 - Schedule, which --help must not wait for
@@ -114,11 +109,11 @@ def _plan(tour: _Tour) -> None:
 def _draw(tour: _Tour) -> Event:
     tables = dither.accounting.tables
     text.progress(f"4/5 noise: a count released, and {DRAWS:,} draws")
-    mechanism = noise.DiscreteGaussian(noise_std=25.0)
+    mechanism = DiscreteGaussianMechanism(noise_std=25.0)
     released = mechanism.measure(4_213)
     accuracy = mechanism.interval(0.95)
     begun = time.perf_counter()
-    draws = noise.discrete_gaussian(25.0, size=DRAWS)
+    draws = discrete_gaussian(25.0, size=DRAWS)
     seconds = time.perf_counter() - begun
     plots.drawn(tour.file("4-noise.png"), draws.tolist(), scale=25.0, title="Discrete Gaussian noise, as drawn and as priced")
     facts = [

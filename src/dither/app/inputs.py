@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -17,7 +18,7 @@ from dither.core.events import Event, FixedSize, Gaussian, Laplace, Poisson, Rep
 Command = TypeVar("Command", bound=Callable[..., Any])
 Maker: TypeAlias = Callable[[float], Event]
 
-MECHANISMS = {"gaussian": Gaussian, "laplace": Laplace}
+MECHANISMS: dict[str, type[Gaussian | Laplace]] = {"gaussian": Gaussian, "laplace": Laplace}
 SAMPLINGS = ("poisson", "fixed-size", "shuffled")
 HOLE = "?"
 WHOLE = frozenset(
@@ -146,9 +147,8 @@ class EventFlags:
         template = self._json()
         holes = list(_holes(template, ()))
         if len(holes) != 1:
-            _refuse(
-                f'--event has {len(holes)} open places: put one "{HOLE}" where the number to find belongs, such as {{"event":"Gaussian","noise_multiplier":"{HOLE}"}}.'
-            )
+            example = f'{{"event":"Gaussian","noise_multiplier":"{HOLE}"}}'
+            _refuse(f'--event has {len(holes)} open places: put one "{HOLE}" where the number to find belongs, such as {example}.')
         path = holes[0]
         name = next((str(key) for key in reversed(path) if isinstance(key, str)), "value")
         whole = name in WHOLE
@@ -160,7 +160,7 @@ def read(source: str) -> str | bytes:
     if source.lstrip().startswith(("{", "[")):
         return source
     if source == "-":
-        return click.get_binary_stream("stdin").read(TEXT_MAX + 1)
+        return sys.stdin.buffer.read(TEXT_MAX + 1)
     try:
         with Path(source).open("rb") as file:
             return file.read(TEXT_MAX + 1)

@@ -38,9 +38,11 @@ def show_json(value: Mapping[str, Any]) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def complain(sentence: str) -> None:
-    """One sentence on stderr."""
-    click.echo(f"dither: {' '.join(sentence.split())}", err=True)
+def complain(sentence: str, *, code: str, status: int, as_json: bool = False) -> int:
+    """One sentence on stderr (or one line of JSON), and the status to end with."""
+    said = " ".join(sentence.split())
+    click.echo(json.dumps({"error": {"code": code, "message": said}}, ensure_ascii=False) if as_json else f"dither: {said}", err=True)
+    return status
 
 
 def progress(sentence: str) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import time
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,7 @@ def _child(theirs: Connection, function: Callable[[Any], Any], rows: object, siz
     sink = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(sink, stream)
+    sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
     made = answer(function, rows, size)
     theirs.send_bytes(b"" if made is None else made.tobytes())
     theirs.close()

@@ -10,7 +10,6 @@ are the end, with probability below 2⁻¹⁶⁰⁰⁰ per pair. Proofs: docs/pr
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TypeAlias
@@ -26,6 +25,7 @@ SLACK = 2.0**-29
 """Floats within this of each other (relative, or absolute after a logarithm) are compared again in integers. It is a
 million times the error that the arithmetic and numpy's log, log1p (documented: 4 units in the last place) can make."""
 BITS_MAX = 16_384
+_CENTRES_MAX = 4  # each centre narrows a cluster by 2^46, and floats span no more than 2^106 of their last digit here
 _ORDINARY_LOW, _ORDINARY_HIGH = np.uint64(2**32), np.uint64(2**64 - 2**44)
 _LN_E_LOW, _LN_E_HIGH = -22.2, 2.6  # E < 2^-32·1.01 below the ordinary range, E > 13.8 above it
 
@@ -145,46 +145,62 @@ def race(
     rng: Rng,
     count: int = 1,
     multiplicity: NDArray[np.int64] | None = None,
+    centred: Callable[[NDArray[np.intp]], Floats] | None = None,
 ) -> list[int]:
     """The ``count`` largest of powerᵢ + ln multiplicityᵢ − ln Eᵢ, largest first: exponential mechanisms, peeled.
 
     ``powers`` are floats right to a relative 2^-48 plus an absolute 2^-40; ``exact`` gives the truth. Multiplicities are
     at least 1. The first index is drawn with probability ∝ multiplicityᵢ·exp(powerᵢ), each later one likewise from the
-    rest. To stay fast, powers should be centred: the ``count``-th largest near 0.
+    rest. To stay fast, powers should be centred (the ``count``-th largest near 0), and ``centred`` should give those of
+    some candidates anew, the largest of them 0: what one centre blurs, another does not.
     """
     words = _uniform_words(rng, powers.size)
+    low, high = _key_bounds(words, powers, multiplicity)
+    floor = low.max() if count == 1 else np.partition(low, powers.size - count)[powers.size - count]
+    left = np.flatnonzero(high >= floor)
+    if left.size == 1:
+        return [int(left[0])]
+    compare = functools.cmp_to_key(_comparison(words, exact, multiplicity, rng))
+
+    def ranked(left: NDArray[np.intp], low: Floats, high: Floats, centres: int) -> list[int]:
+        order: list[int] = []
+        for cluster in _clusters(left, low, high):
+            if cluster.size > 1 and centres and centred is not None:
+                anew = _key_bounds(words[cluster], centred(cluster), None if multiplicity is None else multiplicity[cluster])
+                order += ranked(cluster, *anew, centres - 1)
+            else:
+                order += sorted(cluster.tolist(), key=compare)
+            if len(order) >= count:
+                break
+        return order
+
+    return ranked(left, low[left], high[left], _CENTRES_MAX)[:count]
+
+
+def _key_bounds(words: NDArray[np.uint64], powers: Floats, multiplicity: NDArray[np.int64] | None) -> tuple[Floats, Floats]:
+    """Floats that every key lies between, whatever the bits still to be drawn."""
+    sizes = None if multiplicity is None else np.log(multiplicity)
     keys = powers - np.log(_exponentials(words))
-    if multiplicity is not None:
-        keys += np.log(multiplicity)
+    if sizes is not None:
+        keys += sizes
     doubt = np.abs(powers)
     doubt *= 2.0**-47
     doubt += 2 * SLACK
     low, high = keys - doubt, keys + doubt
     for i in np.flatnonzero((words < _ORDINARY_LOW) | (words > _ORDINARY_HIGH)).tolist():
-        base = float(powers[i]) + (0.0 if multiplicity is None else float(np.log(multiplicity[i])))
+        plain = float(powers[i]) + (0.0 if sizes is None else float(sizes[i]))
         if words[i] < _ORDINARY_LOW:
-            low[i], high[i] = base - _LN_E_LOW - 0.1 - float(doubt[i]), np.inf
+            low[i], high[i] = plain - _LN_E_LOW - 0.1 - float(doubt[i]), np.inf
         else:
-            low[i], high[i] = -np.inf, base - _LN_E_HIGH + float(doubt[i])
-    floor = low.max() if count == 1 else np.partition(low, powers.size - count)[powers.size - count]
-    left = np.flatnonzero(high >= floor)
-    if left.size == 1:
-        return [int(left[0])]
-    return _ranked(left, low, high, _comparison(words, exact, multiplicity, rng), count)
+            low[i], high[i] = -np.inf, plain - _LN_E_HIGH + float(doubt[i])
+    return low, high
 
 
-def _ranked(left: NDArray[np.intp], low: Floats, high: Floats, compare: Callable[[int, int], int], count: int) -> list[int]:
-    """The first ``count`` of ``left`` by key; intervals that overlap are told apart by ``compare``."""
-    left = left[np.argsort(-high[left], kind="stable")]
-    certain = high[left][1:] < np.minimum.accumulate(low[left])[:-1]
-    starts = [0, *(np.flatnonzero(certain) + 1).tolist(), left.size]
-    ranked: list[int] = []
-    for start, end in itertools.pairwise(starts):
-        cluster = left[start:end].tolist()
-        ranked += cluster if len(cluster) == 1 else sorted(cluster, key=functools.cmp_to_key(compare))
-        if len(ranked) >= count:
-            break
-    return ranked[:count]
+def _clusters(left: NDArray[np.intp], low: Floats, high: Floats) -> list[NDArray[np.intp]]:
+    """``left`` cut into runs, largest keys first: intervals of different runs do not touch."""
+    order = np.argsort(-high, kind="stable")
+    certain = high[order][1:] < np.minimum.accumulate(low[order])[:-1]
+    return np.split(left[order], np.flatnonzero(certain) + 1)
 
 
 def _comparison(

@@ -105,10 +105,10 @@ def told(exact: Integers, noise: NDArray[np.int64]) -> Floats:
     return floats
 
 
-def same_process(stream: object, process: int) -> None:
+def same_process(what: str, process: int) -> None:
     """Refuse to go on in a fork of the process that opened the stream: the parent goes on too, and only one was paid for."""
     if os.getpid() != process:
-        raise RefusedError(f"This {type(stream).__name__} was opened in another process: both could go on. Open a new one, and pay for it.")
+        raise RefusedError(f"This {what} was opened in another process: both could go on. Open a new one, and pay for it.")
 
 
 class Turn:
@@ -127,7 +127,7 @@ class Turn:
     def __enter__(self) -> None:
         self._lock.acquire()
         try:
-            same_process(self, self._process)
+            same_process("stream", self._process)
             if not self.open or self.taken >= self.steps:
                 raise OverBudgetError(f"This stream has ended: expected at most {self.steps} steps. Open a new one, and pay for it.")
         except BaseException:

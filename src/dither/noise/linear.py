@@ -9,6 +9,7 @@ Everything after the noise is arithmetic on what is already private.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal, Self, TypeAlias
@@ -22,7 +23,7 @@ from dither.core.rng import Rng
 from dither.noise import samplers
 from dither.noise._analytic import gaussian_noise_multiplier
 from dither.noise._rounding import up
-from dither.noise._values import Floats, integers
+from dither.noise._values import Floats, Integers, integers
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import array_rng
 from dither.noise.sensitivity import ONE_ROW, Contribution, linear_queries, matrix_of
@@ -69,6 +70,7 @@ class LinearQueries:
     unit: float = field(init=False)
     sensitivity: float = field(init=False)
     _steps: Floats = field(init=False, repr=False)
+    _limbs: tuple[tuple[Floats, int], ...] = field(init=False, repr=False)
     _rebuild: Floats | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -79,18 +81,22 @@ class LinearQueries:
         strategy = None if self.strategy is None else _sized("strategy", self.strategy)
         if strategy is not None and strategy.shape[1] != workload.shape[1]:
             raise checks.refuse("strategy", f"{strategy.shape[1]} columns", f"{workload.shape[1]} columns, as the workload has")
-        unit, steps = _on_grid(workload if strategy is None else strategy, multiplier, self.law)
-        moved = linear_queries(steps, self.contribution)
-        moved_steps = moved.l1 if self.law == "laplace" else moved.l2
+        unit, steps = _on_grid(workload if strategy is None else strategy, multiplier, self._moved)
+        moved_steps = self._moved(steps)
         if not Fraction(multiplier) * Fraction(moved_steps) <= samplers.SCALE_MAX:
             raise checks.refuse("noise_multiplier", multiplier, "less noise: the sensitivity of this matrix makes its scale overflow")
         made: dict[str, Any] = {"noise_multiplier": multiplier, "workload": workload, "strategy": strategy, "unit": unit, "_steps": steps}
         made["sensitivity"] = up(Fraction(moved_steps) * Fraction(unit))
+        made["_limbs"] = _limbs(steps)
         made["_rebuild"] = None if strategy is None else _rebuilding(workload, steps * unit)
         for name, value in made.items():
             if isinstance(value, np.ndarray):
                 value.setflags(write=False)
             object.__setattr__(self, name, value)
+
+    def _moved(self, matrix: Floats) -> float:
+        moved = linear_queries(matrix, self.contribution)
+        return moved.l1 if self.law == "laplace" else moved.l2
 
     @classmethod
     def calibrated(
@@ -145,7 +151,7 @@ class LinearQueries:
         draw = samplers.rounded_laplace if self.law == "laplace" else samplers.rounded_gaussian
         scale = Fraction(self.noise_multiplier) * Fraction(self.sensitivity) / Fraction(self.unit)
         noise = np.asarray(draw(scale, size=self._steps.shape[0], rng=source)).tolist()
-        exact = [total + more for total, more in zip(_product(self._steps, cells), noise, strict=True)]
+        exact = [total + more for total, more in zip(_product(self._limbs, cells), noise, strict=True)]
         unit = Fraction(self.unit)
         made = np.array([total * unit.numerator / unit.denominator for total in exact])  # integers: rounded once
         return noisy(made if self._rebuild is None else self._rebuild @ made, self.event, source)
@@ -165,11 +171,10 @@ def _sized(name: str, value: object) -> Floats:
     return matrix
 
 
-def _on_grid(matrix: Floats, multiplier: float, law: Law) -> tuple[float, Floats]:
+def _on_grid(matrix: Floats, multiplier: float, moved: Callable[[Floats], float]) -> tuple[float, Floats]:
     """(unit, whole numbers): the finest grid on which entries keep within 2**40 and the noise within 2**53."""
-    norms = np.sum(np.abs(matrix), axis=0) if law == "laplace" else np.sqrt(np.sum(matrix * matrix, axis=0))
     by_entry = math.frexp(float(np.max(np.abs(matrix))))[1] - _STRATEGY_BITS
-    by_noise = math.frexp(float(np.max(norms)))[1] + math.frexp(multiplier)[1] - _NOISE_BITS
+    by_noise = math.frexp(moved(matrix))[1] + math.frexp(multiplier)[1] - _NOISE_BITS
     exponent = max(by_entry, by_noise)
     steps = np.rint(np.ldexp(matrix, -exponent)) + 0.0
     if not np.any(steps):
@@ -186,19 +191,24 @@ def _rebuilding(workload: Floats, strategy: Floats) -> Floats:
     return np.asarray(solved, dtype=np.float64)
 
 
-def _product(matrix: Floats, cells: Any) -> list[int]:  # noqa: ANN401 - int64; numpy's stubs lose it in arithmetic
-    """``matrix @ cells`` exactly: both are cut into limbs so small that every float sum below is a whole number under 2**53."""
-    high = np.floor(matrix / 2.0**_LIMB)
-    low = matrix - high * 2.0**_LIMB
-    bits = 53 - _LIMB - 1 - (matrix.shape[1] - 1).bit_length()
-    total = [0] * matrix.shape[0]
+def _limbs(steps: Floats) -> tuple[tuple[Floats, int], ...]:
+    """Σ part·2**place = steps, each part whole and at most 2**20 in size; parts that are all 0 are left out."""
+    high = np.floor(steps / 2.0**_LIMB)
+    low = steps - high * 2.0**_LIMB
+    return tuple((part, place) for part, place in ((low, 0), (high, _LIMB)) if np.any(part))
+
+
+def _product(limbs: tuple[tuple[Floats, int], ...], cells: Integers) -> list[int]:
+    """``steps @ cells`` exactly: cells are cut as well, so small that every float sum below is a whole number under 2**53."""
+    rows, columns = limbs[0][0].shape
+    bits = 53 - _LIMB - 1 - (columns - 1).bit_length()
+    total = [0] * rows
     for k in range(-(-64 // bits)):  # as many limbs for small cells as for large ones
         last = (k + 1) * bits >= 64
         limb = cells >> (k * bits)
         limb = (limb if last else limb & ((1 << bits) - 1)).astype(np.float64)
-        for part, place in ((low, 0), (high, _LIMB)):
-            more = part @ limb
-            total = [t + (int(m) << (place + k * bits)) for t, m in zip(total, more, strict=True)]
+        for part, place in limbs:
+            total = [t + (int(m) << (place + k * bits)) for t, m in zip(total, (part @ limb).tolist(), strict=True)]
     return total
 
 

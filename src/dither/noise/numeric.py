@@ -3,8 +3,8 @@
 Each takes one number or an array of any shape (``_values`` says which types, and how NaN, ±∞ and huge numbers are read
 without an error that would tell on them). A float and its noise live on one power-of-two grid, so the output is the
 continuous mechanism's output, rounded: the event is exact. Moving a value to the grid can move two neighbours further
-apart; the noise is enlarged by just that (less than 1 part in 10⁹ for a single number), so that the stated
-``noise_multiplier`` holds.
+apart; the noise is enlarged by just that, so that the stated ``noise_multiplier`` holds: by a part of itself of about
+noise_multiplier·2⁻⁴⁰, times the number of coordinates (Laplace) or its root (Gaussian).
 """
 
 from __future__ import annotations

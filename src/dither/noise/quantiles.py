@@ -42,7 +42,7 @@ def _width(quantile: Fraction) -> Fraction:
 
 def _cells(rows: object, lower: float, upper: float, cells: int) -> NDArray[np.int64]:
     """The nearest grid point to each row, as its index; row by row, so that no row's place depends on another row."""
-    if isinstance(rows, np.ndarray) and rows.dtype.kind == "f":
+    if type(rows) is np.ndarray and rows.dtype.kind == "f":
         rows = np.where(np.isnan(rows), rows.dtype.type(-np.inf), rows)
     elif isinstance(rows, list | tuple):
         rows = [-math.inf if isinstance(v, float | np.floating) and math.isnan(v) else v for v in rows]

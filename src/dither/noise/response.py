@@ -1,7 +1,7 @@
 """Randomised response: each person says something false with a known probability, and the crowd is counted exactly right on average.
 
-The probability of a false answer is a dyadic rational of 64 digits, rounded up from (k − 1)/(e^ε + k − 1), and the coin
-that is thrown has exactly that probability: the odds of the truth are at most e^ε, never a rounding above it.
+The probability of a false answer is a dyadic rational, rounded up from (k − 1)/(e^ε + k − 1) at the 64th digit of the odds, and
+the coin that is thrown has exactly that probability: the odds of the truth are at most e^ε, never a rounding above it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Many: TypeAlias = Sequence[Any] | NDArray[Any]
 
 @lru_cache(maxsize=256)
 def false_probability(epsilon: float, values: int) -> Fraction:
-    """(k − 1)/(e^ε + k − 1), rounded up to 64 binary digits but never above (k − 1)/k, where answers are uniform.
+    """(k − 1)/(e^ε + k − 1), rounded up so little that the odds keep 64 digits, and never above (k − 1)/k, where answers are uniform.
 
     >>> float(false_probability(0.0, 4)), round(float(false_probability(1.0, 2)), 6)
     (0.75, 0.268941)
@@ -45,7 +45,7 @@ def false_probability(epsilon: float, values: int) -> Fraction:
         context.prec = 60
         exp = Fraction(Decimal(epsilon).exp()) * (1 - Fraction(1, 10**55))
     exact = Fraction(others) / (exp + others)
-    shift = _DIGITS + exact.denominator.bit_length() - exact.numerator.bit_length()
+    shift = _DIGITS + values.bit_length() + exact.denominator.bit_length() - exact.numerator.bit_length()
     return min(Fraction(-((-exact.numerator << shift) // exact.denominator), 1 << shift), Fraction(others, values))
 
 

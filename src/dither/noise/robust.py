@@ -350,15 +350,20 @@ def spread_statistic(lower: float, upper: float, *, half: bool = False) -> Stati
         return bin_of(reachable(grid.sorted(rows), 0)[1])
 
     def distance(rows: object, bound: int) -> int:
-        """One less than the number of changes that lead out of the bin; 0 for any other bound than 0, which is never too large."""
+        """One less than the number of changes that lead out of the bin, or to fewer than 4 rows, where a quartile is a bound.
+
+        Any other bound than 0 gets 0, which is never too large.
+        """
         values = grid.sorted(rows)
+        if bound != 0 or len(values) <= 4:
+            return 0
         index = bin_of(reachable(values, 0)[1])
         low, high = 0, len(values) + 1  # after n + 1 changes any range can be had, and it has at least two bins
         while low + 1 < high:
             k = (low + high) // 2
             narrowest, widest = reachable(values, k)
             low, high = (low, k) if narrowest < edge(index) or widest >= edge(index + 1) else (k, high)
-        return high - 1 if bound == 0 else 0
+        return min(high - 1, len(values) - 4)
 
     return Statistic(value=value, distance=distance, step=1.0, numeric=True)
 

@@ -41,6 +41,7 @@ _BLOCK = 1 << 17
 _EXACT_UNIT, _ROUNDED_UNIT = 2.02 * 2.0**-53, 3.02 * 2.0**-53
 _SLOP = 2.0**-50
 _COIN_MARGIN = 2.0**-40
+_NOBODY = np.empty(0, np.intp)
 
 Number = Fraction | float | int
 
@@ -166,25 +167,30 @@ def uniform_below(bound: int, size: int | None = None, rng: Rng | None = None) -
     bound = checks.count("bound", bound, high=1 << 63)
     out = np.empty(_size(size), np.int64)
     draw = _below_small if bound <= 1 << 32 else _below_large
-    for start in range(0, len(out), _BLOCK):
-        block = out[start : start + _BLOCK]
-        waiting = np.arange(len(block))
-        while len(waiting):
-            values, good = draw(bound, len(waiting), source)
-            block[waiting] = values
-            waiting = waiting[~good]
+    for start in range(0, len(out), _cells.CHUNK):
+        block = out[start : start + _cells.CHUNK]
+        refused = draw(bound, block.view(np.uint64), source)
+        while len(refused):
+            again = np.empty(len(refused), np.uint64)
+            still = draw(bound, again, source)
+            block[refused] = again
+            refused = refused[still]
     return out
 
 
-def _below_small(bound: int, count: int, rng: ArrayRng) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    """High half of bound · word: uniform once the 2**32 mod bound smallest low halves are refused (Lemire 2019)."""
-    product = rng.uint32(count) * np.uint64(bound)
-    return product >> np.uint64(32), (product & np.uint64(0xFFFFFFFF)) >= np.uint64((1 << 32) % bound)
+def _below_small(bound: int, out: NDArray[np.uint64], rng: ArrayRng) -> NDArray[np.intp]:
+    """High half of bound · word: uniform once words with one of the 2**32 mod bound smallest low halves are refused (Lemire 2019)."""
+    np.multiply(rng.uint32(len(out)), np.uint64(bound), out=out)
+    refused = np.flatnonzero((out & np.uint64(0xFFFFFFFF)) < np.uint64((1 << 32) % bound)) if bound & (bound - 1) else _NOBODY
+    np.right_shift(out, np.uint64(32), out=out)
+    return refused
 
 
-def _below_large(bound: int, count: int, rng: ArrayRng) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    values = rng.uint64(count) >> np.uint64(64 - (bound - 1).bit_length())
-    return values, values < np.uint64(bound)
+def _below_large(bound: int, out: NDArray[np.uint64], rng: ArrayRng) -> NDArray[np.intp]:
+    """As many bits as bound - 1 has, refused from bound on."""
+    rng.fill(out)
+    np.right_shift(out, np.uint64(64 - (bound - 1).bit_length()), out=out)
+    return np.flatnonzero(out >= np.uint64(bound))
 
 
 # ---------------------------------------------------------------- integer noise
@@ -260,7 +266,7 @@ def _integers(law: _cells.Law, scale: Number, size: int | None, rng: Rng | None)
 
     if size is not None:
         return draw(_size(size))
-    value: int = source.take((law, "integers", type(scale), scale), draw)
+    value: int = source.take(_key(law, "integers", scale), draw)
     return value
 
 
@@ -276,7 +282,7 @@ def _rounded(law: _cells.Law, scale: Number, size: int | None, rng: Rng | None) 
 
     if size is not None:
         return draw(_size(size))
-    value: int = source.take((law, "rounded", type(scale), scale), draw)
+    value: int = source.take(_key(law, "rounded", scale), draw)
     return value
 
 
@@ -382,7 +388,7 @@ def _floats(law: _cells.Law, name: str, scale: float, size: int | None, rng: Rng
 
     if size is not None:
         return draw(_size(size))
-    value: float = source.take((law, "floats", type(scale), scale), draw)
+    value: float = source.take(_key(law, "floats", scale), draw)
     return value
 
 
@@ -397,9 +403,8 @@ def snap(values: float | NDArray[Any], step: float) -> float | NDArray[np.float6
     (0.25, 0.5, 0.0, 1e+300)
     """
     step = _step(step)
-    if isinstance(values, np.ndarray) and values.ndim:
-        return _snapped(_values(values), step)
-    return float(_snapped(_values(values), step))
+    moved = _snapped(_values(values), step)
+    return moved if moved.ndim else float(moved)
 
 
 def _snapped(values: NDArray[np.float64], step: float) -> NDArray[np.float64]:
@@ -422,13 +427,11 @@ def add_noise(values: float | NDArray[Any], noise: float | NDArray[np.float64], 
     0.0
     """
     step = _step(step)
-    if isinstance(values, np.ndarray) and values.ndim:
-        if np.shape(noise) != values.shape:
-            raise checks.refuse("noise", np.shape(noise), "one number of noise for every value", "Draw it with the size of the values.")
-        return _snapped(_values(values), step) + noise
-    if np.ndim(noise) != 0:
-        raise checks.refuse("noise", np.shape(noise), "one number of noise for every value", "Draw it with the size of the values.")
-    return float(_snapped(_values(values), step) + noise)
+    moved = _snapped(_values(values), step)
+    if np.shape(noise) != moved.shape:
+        raise checks.refuse("noise", type(noise), "one number of noise for every value", "Draw it with the size of the values.")
+    total: NDArray[np.float64] = moved + noise
+    return total if moved.ndim else float(total)
 
 
 def snapped_sensitivity(sensitivity: float, step: float, dimension: int = 1, norm: float = 1) -> float:
@@ -504,10 +507,19 @@ def _step(value: object) -> float:
 
 def _values(values: object) -> NDArray[np.float64]:
     """Private values as float64; what is wrong with them is told, they are not."""
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError, OverflowError):
-        raise checks.refuse("values", type(values), "real numbers") from None
+    array = np.asarray(values)
+    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+        raise checks.refuse("values", array.dtype, "real numbers that fit a float64")
+    if array.dtype.kind != "f" and not bool(np.all((array >= -(2**53)) & (array <= 2**53))):
+        raise checks.refuse("values", array.dtype, "whole numbers of magnitude at most 2**53", "Larger ones would be rounded unseen.")
+    array = array.astype(np.float64)
     if not bool(np.all(np.abs(array) <= VALUE_MAX)):  # written so that NaN is refused too
         raise checks.refuse("values", "NaN, ±∞ or huge", "finite numbers of magnitude at most 2**1020")
     return array
+
+
+def _key(law: _cells.Law, kind: str, scale: object) -> tuple[object, ...]:
+    """The name of a reserve of draws; the scale is checked when the reserve is filled, here only that it can be part of a name."""
+    if type(scale) is not float and not isinstance(scale, Real):
+        raise checks.refuse("scale" if law == "laplace" else "std", scale, "a number > 0")
+    return law, kind, type(scale), scale

@@ -137,12 +137,18 @@ def histogram(contribution: Contribution = ONE_ROW, *, bins: int | None = None) 
     sides = [shape] if not contribution.replace else _two_sides(contribution, bins)
     l1 = sum(s.full * s.each + s.rest for s in sides)
     squares = sum(s.full * s.each**2 + s.rest**2 for s in sides)
-    l0 = sum(s.full + (s.rest > 0) for s in sides)
+    l0 = _touched(contribution, bins)
     why = (
         f"As {contribution}, it fills {shape.full} groups with {shape.each} rows each{f' and one with {shape.rest}' if shape.rest else ''}"
     )
     why += "; another unit may do so in other groups, as far as there are groups." if contribution.replace else "."
     return Sensitivity(statistic="histogram", l1=up(l1), l2=sqrt_up(squares), linf=up(shape.each), l0=l0, explanation=why)
+
+
+def _touched(contribution: Contribution, bins: int | None) -> int:
+    """How many groups can change: the widest spread of a unit's rows, which need not be the fullest."""
+    most = contribution.groups * (2 if contribution.replace else 1)
+    return most if bins is None else min(most, bins)
 
 
 class _Fill(NamedTuple):
@@ -225,14 +231,14 @@ def grouped_sums(lower: float | None, upper: float | None, contribution: Contrib
     fill = _fill(contribution, None)
     sizes = [fill.each] * min(fill.full, 2) + ([fill.rest] if fill.rest else [])
     spare = max(fill.full - 2, 0)  # beyond two, full groups are alike: both ways of pairing them are weighed below
-    l0 = fill.full + (fill.rest > 0)
+    l0 = _touched(contribution, None)
     if not contribution.replace:
         squares = (fill.full * fill.each**2 + fill.rest**2) * large**2
         made = (contribution.rows * large, squares, fill.each * large, l0)
     else:
         alike = max((small + large) ** 2, 2 * large**2) * fill.each**2
         squares = max(_paired(sizes, ways, large, small) for ways in _pairings(len(sizes))) + spare * alike
-        made = (2 * contribution.rows * large, squares, fill.each * (small + large), 2 * l0)
+        made = (2 * contribution.rows * large, squares, fill.each * (small + large), l0)
     why = (
         f"{_clamped(low, high)} As {contribution}, it moves {made[3]} sums at most, one of them by at most {float(made[2]):g}. "
         "It holds for exact sums only: use GridSum."

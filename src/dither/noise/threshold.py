@@ -8,6 +8,7 @@ session ends for good after ``hits``; a number is told only with fresh noise, pa
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import threading
@@ -58,6 +59,18 @@ class Scales(NamedTuple):
     value: float | None
 
 
+@functools.lru_cache(maxsize=256)
+def _scales(epsilon: float, sensitivity: float, hits: int, monotone: bool, value_epsilon: float | None) -> Scales:  # noqa: FBT001 - a cached function of plain facts
+    small = epsilon if value_epsilon is None else min(epsilon, value_epsilon)
+    step, moved = integer_grid(sensitivity, small / hits)
+    crossings = (1 if monotone else 2) * hits
+    threshold = up(Fraction(moved * (1 + crossings ** (2 / 3))) / Fraction(epsilon))
+    left = Fraction(epsilon) - moved / Fraction(threshold)
+    query = up(crossings * moved / left)
+    value = None if value_epsilon is None else up(Fraction(moved * hits) / Fraction(value_epsilon))
+    return Scales(step, moved, threshold, query, value)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
     """Tells which scores of a stream are above a public threshold, until ``hits`` of them were.
@@ -104,14 +117,7 @@ class AboveThreshold:
     @property
     def scales(self) -> Scales:
         """The grid and the noise: moved/threshold + shifts·hits·moved/query ≤ ε exactly, shifts 1 if monotone, else 2."""
-        small = self.epsilon if self.value_epsilon is None else min(self.epsilon, self.value_epsilon)
-        step, moved = integer_grid(self.sensitivity, small / self.hits)
-        crossings = (1 if self.monotone else 2) * self.hits
-        threshold = up(Fraction(moved * (1 + crossings ** (2 / 3))) / Fraction(self.epsilon))
-        left = Fraction(self.epsilon) - moved / Fraction(threshold)
-        query = up(crossings * moved / left)
-        value = None if self.value_epsilon is None else up(Fraction(moved * self.hits) / Fraction(self.value_epsilon))
-        return Scales(step, moved, threshold, query, value)
+        return _scales(self.epsilon, self.sensitivity, self.hits, self.monotone, self.value_epsilon)
 
     @property
     def event(self) -> Event:
@@ -196,7 +202,7 @@ class Session:
 
 
 def _grid_cells(scores: object, mechanism: AboveThreshold) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    if isinstance(scores, list | tuple | np.ndarray) and len(scores) == 0:
+    if (isinstance(scores, list | tuple) and not scores) or (isinstance(scores, np.ndarray) and scores.shape == (0,)):
         return np.zeros(0, np.int64)
     held = held_scores(scores, mechanism.sensitivity, _DIGITS)
     return np.floor(held / mechanism.scales.step).astype(np.int64)

@@ -85,10 +85,11 @@ class EnsembleVote:
         times; with screening also ``Gaussian(noise_std)``, ``queries`` times. Charge ``event`` once, before ``open``.
 
     Edge cases:
-        A vote that is no label (out of range, a model that raises or says NaN): not counted, which moves one vote like any other
-        change of a model. No valid votes, ties: decided by the noise; equal noisy counts by a fair draw. A wrong number
-        of votes, or votes of a type that holds fractions, which are public: refused. A copy or a fork: refused. The answer or question after the last one paid for: refused before any
-        noise is drawn. An exception on the way out: that answer is spent.
+        A vote that is no label (out of range, a model that raises or says NaN): not counted, which moves one vote like
+        any other change of a model. No valid votes, ties: decided by the noise; equal noisy counts by a fair draw. A
+        wrong number of votes, or votes of a type that holds fractions, which are public: refused. A copy or a fork:
+        refused. The answer or question after the last one paid for: refused before any noise is drawn. An exception on
+        the way out: that answer is spent.
 
     Reference:
         Papernot et al. (2017), Section 3.1 (LNMax); Papernot et al. (2018), "Scalable private learning with PATE",
@@ -217,7 +218,7 @@ class VoteSession:
         return self.answer(np.array([_label(model, question) for model in models], np.int64))
 
     def _may_ask(self) -> None:
-        same_process(self, self._process)
+        same_process("session", self._process)
         if self.answers_left < 1:
             most = self.vote.answers
             raise OverBudgetError(f"All {most} answers of this session are given: expected at most {most}. Open a new one, and pay for it.")

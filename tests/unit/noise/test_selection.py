@@ -9,7 +9,7 @@ import pytest
 from dither.core.errors import DitherError, InputError, UnknownNameError
 from dither.core.events import ExponentialMechanism, NonPrivate, PureDp, Repeat
 from dither.core.units import Neighbors
-from dither.noise.quantiles import Quantile, Quantiles
+from dither.noise.quantiles import Quantile, Quantiles, _cells
 from dither.noise.rng import SecureRng, UnsafeSeededRng
 from dither.noise.selection import ExponentialSelection, PermuteAndFlip, ReportNoisyMax, TopK, checked_sensitivity, held_scores
 
@@ -90,7 +90,8 @@ def test_names_and_counts_are_checked():
 
 @pytest.mark.parametrize(
     "scores",
-    [[], (), np.zeros(0), np.zeros((2, 2)), np.zeros(2, complex), np.zeros(2, np.longdouble), ["a"], [None], [[1.0]], "12", 5.0, None, {1: 2},
+    [[], (), np.zeros(0),
+     np.zeros((2, 2)), np.zeros(2, complex), np.zeros(2, np.longdouble), ["a"], [None], [[1.0]], "12", 5.0, None, {1: 2},
      np.array(["a"]), np.array([1, None]), np.ma.array([1.0, 2.0], mask=[0, 1]), [1 + 0j], [np.longdouble(1)]],
     ids=repr,
 )  # fmt: skip
@@ -285,8 +286,6 @@ def test_rank_intervals_hold():
 def test_a_row_is_placed_by_itself_alone():
     """Position, company and vector width must not change where a row goes."""
     rows = np.array([0.1 * k for k in range(100)])
-    from dither.noise.quantiles import _cells
-
     together = _cells(rows, 0.0, 10.0, 12345)
     assert together.tolist() == [int(_cells([float(r)], 0.0, 10.0, 12345)[0]) for r in rows]
     assert _cells(rows[::-1], 0.0, 10.0, 12345)[::-1].tolist() == together.tolist()
