@@ -18,12 +18,14 @@ import argparse
 import ast
 import contextlib
 import hashlib
+import importlib
 import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import tomllib
 from collections import Counter
@@ -31,7 +33,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "dither"
@@ -41,6 +43,17 @@ EQUIVALENT = ROOT / "tools" / "mutants-equivalent.toml"
 COVERS = ROOT / "tools" / "mutants-tests.toml"
 COPIED = ("src", "tests", "tools", "docs", "pyproject.toml", "README.md", "Makefile")
 TIMEOUT_BASE, TIMEOUT_TIMES = 15.0, 6.0
+HEAVY = (
+    "cryptography.hazmat.primitives.ciphers",
+    "hypothesis",
+    "mpmath",
+    "numpy",
+    "pytest",
+    "scipy.integrate",
+    "scipy.optimize",
+    "scipy.special",
+    "scipy.stats",
+)
 KILLED, SURVIVED, ALLOWED = "killed", "survived", "equivalent"
 
 SAMPLERS = {"discrete_laplace", "discrete_gaussian", "rounded_laplace", "rounded_gaussian", "laplace", "gaussian"}
@@ -310,11 +323,29 @@ class Tree:
             os.chdir(self.folder)
             sys.path.insert(0, str(self.folder / "src"))
             os.environ["PYTHONPATH"] = str(self.folder / "src")
-            import pytest
-
-            os._exit(int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not slow", *tests])))
-        finally:
-            os._exit(3)
+            pytest = importlib.import_module("pytest")
+            os._exit(
+                int(
+                    pytest.main(
+                        [
+                            "-x",
+                            "-q",
+                            "-p",
+                            "no:cacheprovider",
+                            "-p",
+                            "no:xdist",
+                            "-W",
+                            "ignore::pytest.PytestAssertRewriteWarning",
+                            "-m",
+                            "not slow",
+                            *tests,
+                        ]
+                    )
+                )
+            )
+        except BaseException as error:  # noqa: BLE001 - this is a fork: nothing may return into the parent's code
+            print(f"the tests did not run: {error!r}", file=sys.stderr, flush=True)
+        os._exit(3)
 
     @staticmethod
     def _wait(child: int, timeout: float) -> str:
@@ -332,57 +363,56 @@ class Tree:
 
 def preload() -> None:
     """Import what every test needs, so that a fork starts at once; the package itself is not among it."""
-    import cryptography.hazmat.primitives.ciphers
-    import hypothesis
-    import mpmath
-    import numpy
-    import pytest
-    import scipy.integrate
-    import scipy.optimize
-    import scipy.special
-    import scipy.stats
-
+    for name in HEAVY:
+        importlib.import_module(name)
     assert "dither" not in sys.modules
-    assert all((cryptography, hypothesis, mpmath, numpy, pytest, scipy))
     sys.dont_write_bytecode = True
 
 
-def worker(
-    chosen: list[Mutant], sources: dict[str, str], answers: SimpleQueue[tuple[Mutant, str]], tree: Tree, limits: dict[str, float]
-) -> None:
-    for mutant in chosen:
-        how = tree.outcome(mutant.module, apply(mutant, sources[mutant.module]), covering(mutant.module), limits[mutant.module])
-        answers.put((mutant, SURVIVED if how == "passed" else KILLED))
-
-
-def run(chosen: list[Mutant], sources: dict[str, str], cache: dict[str, str], keys: dict[str, str], jobs: int) -> None:
-    """Try every mutant that has no result yet; results go to the cache as they come."""
+def run(chosen: list[Mutant], sources: dict[str, str], cache: dict[str, str], keys: dict[str, str], options: argparse.Namespace) -> None:
+    """Try every mutant that has no result yet, until time is up; results go to the cache as they come."""
+    ending = time.monotonic() + 60 * options.minutes
     open_ones = [m for m in chosen if f"{keys[m.module]} {m.name}" not in cache]
     if not open_ones:
         return
     preload()
-    limits: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(jobs) as pool:
-        trees = [Tree(Path(folder) / str(i)) for i in range(jobs)]
-        for module in dict.fromkeys(m.module for m in open_ones):
-            began = time.monotonic()
-            if trees[0].outcome(module, sources[module], covering(module), 600.0) != "passed":
-                print(f"{module}: its tests fail without any mutant, so it is left out", file=sys.stderr)
-                continue
-            limits[module] = TIMEOUT_BASE + TIMEOUT_TIMES * (time.monotonic() - began)
-        open_ones = [m for m in open_ones if m.module in limits]
-        answers: SimpleQueue[tuple[Mutant, str]] = SimpleQueue()
-        parts = [open_ones[i::jobs] for i in range(jobs)]
-        running = [pool.submit(worker, part, sources, answers, tree, limits) for part, tree in zip(parts, trees, strict=True)]
-        for done in range(1, len(open_ones) + 1):
-            mutant, answer = answers.get()
-            cache[f"{keys[mutant.module]} {mutant.name}"] = answer
-            if done % 20 == 0 or done == len(open_ones):
-                save(cache)
-                print(f"\r{done} / {len(open_ones)}", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
-        for future in running:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(options.jobs) as pool:
+        trees = [Tree(Path(folder) / str(i)) for i in range(options.jobs)]
+        limits = baselines({m.module for m in open_ones}, sources, trees[0])
+        waiting: SimpleQueue[Mutant] = SimpleQueue()
+        for mutant in open_ones:
+            if mutant.module in limits:
+                waiting.put(mutant)
+        lock = threading.Lock()
+
+        def work(tree: Tree) -> None:
+            while time.monotonic() < ending:
+                try:
+                    mutant = waiting.get_nowait()
+                except Empty:
+                    return
+                broken = apply(mutant, sources[mutant.module])
+                how = tree.outcome(mutant.module, broken, covering(mutant.module), limits[mutant.module])
+                with lock:
+                    cache[f"{keys[mutant.module]} {mutant.name}"] = SURVIVED if how == "passed" else KILLED
+                    save(cache)
+                    print(f"\r{waiting.qsize()} to go  ", end="", file=sys.stderr, flush=True)
+
+        for future in [pool.submit(work, tree) for tree in trees]:
             future.result()
+        print(file=sys.stderr)
+
+
+def baselines(modules: set[str], sources: dict[str, str], tree: Tree) -> dict[str, float]:
+    """Seconds allowed for each module whose tests pass as it stands."""
+    limits: dict[str, float] = {}
+    for module in sorted(modules):
+        began = time.monotonic()
+        if tree.outcome(module, sources[module], covering(module), 600.0) == "passed":
+            limits[module] = TIMEOUT_BASE + TIMEOUT_TIMES * (time.monotonic() - began)
+        else:
+            print(f"{module}: its tests fail without any mutant, so it is left out", file=sys.stderr)
+    return limits
 
 
 def save(cache: dict[str, str]) -> None:
@@ -413,6 +443,7 @@ def arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="try only so many, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the whole table here")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after so long; go on with the same command")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--fresh", action="store_true", help="forget earlier results of the chosen modules")
     parser.add_argument("--list", action="store_true", help="show the mutants, try none")
@@ -445,7 +476,7 @@ def main(given: list[str] | None = None) -> int:
     cache: dict[str, str] = json.loads(CACHE.read_text()) if CACHE.exists() else {}
     if options.fresh:
         cache = {k: v for k, v in cache.items() if k.split(" ")[0] not in keys.values()}
-    run([m for m in chosen if not reasons[m]], sources, cache, keys, options.jobs)
+    run([m for m in chosen if not reasons[m]], sources, cache, keys, options)
     results = [(m, ALLOWED if reasons[m] else cache.get(f"{keys[m.module]} {m.name}", "untried")) for m in chosen]
     told(results)
     if options.json:

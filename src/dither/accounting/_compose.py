@@ -111,12 +111,12 @@ class Composition:
             if made is None:
                 break
             upper, lower = made
-            high = min(high, max(0.0, upper.epsilon(delta) + self._shift))
-            low = max(low, lower.epsilon(delta) + self._shift) if lower else low
+            high = min(high, max(0.0, _widened(upper.epsilon(delta) + self._shift, self._count, 1)))
+            low = max(low, _widened(lower.epsilon(delta) + self._shift, self._count, -1)) if lower else low
             if high < math.inf and (not both or high - low <= max(_TIGHT * low, 5e-7)):
                 return low, high
             fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, 5e-7), 4.0), 400.0) if high < math.inf else 16.0
-        rough = self._rough_epsilon(delta)
+        rough = self._rough_epsilon(delta) if high == math.inf or high - low > 0.5 * high else high
         if not both and high < math.inf:
             return low, min(high, rough)
         self._note(low, min(high, rough), "ε")
@@ -238,6 +238,8 @@ class Composition:
                 left=max(here.left, here.center - target + 4 * chosen.spread) + 4 * chain[0].step,
                 right=max(here.right, target - here.center) + 4 * chain[0].step,
             )
+            if not (here.left + here.right) / chain[0].step <= 2 * _POINTS_MAX:
+                return None
             relative = 8 * ULP * (self._count + 16)
             total = product(chain, counts, chosen.value, here)
             curves.append(curve(total, here.center, relative=relative, p_inf=self._p_inf, upper=side == 0))
@@ -249,6 +251,8 @@ class Composition:
         step = fitted(parts, min(math.sqrt(min(budgets)) / 1.5, 0.5 / (chosen.value + 1), chosen.untilted / 8))
         width = max(14 * chosen.spread, 2 * chosen.untilted, -log_tail / max(chosen.value, 1 / chosen.untilted))
         widest = max(p.high - p.low for p in parts)
+        if max(width, widest) / step > 64 * _POINTS_MAX and self._count < 1 << 10:  # few, with losses of very different size
+            raise _TooFineError
         if width / step <= _POINTS_MAX and widest / step <= 4 * _POINTS_MAX and self._count <= 1 << 30:
             return [(_sides(laws(p, chosen, step, b, both=both)), p.count) for p, b in zip(parts, budgets, strict=True)]
         pieces: list[list[Law]] = []
@@ -315,6 +319,11 @@ class Composition:
             return _two_atoms(bound, 1e-12 + self._p_inf)
         chain, counts = [pair[0] for pair, _ in made], [c for _, c in made]
         return _stitched(parts, chain, counts, near if staged else far, self._p_inf, self._shift, single=staged)
+
+
+def _widened(value: float, count: int, sign: int) -> float:
+    """Room for the rounding of the places of the masses (never more than an ulp or two of each loss)."""
+    return value + sign * (1e-12 * abs(value) + 4e-16 * min(count, 1 << 20)) if math.isfinite(value) else value
 
 
 def _nonnegative(epsilon: float) -> float:

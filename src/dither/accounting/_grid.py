@@ -20,6 +20,7 @@ from dither.accounting._pair import Array, Masses, Pair
 Whole: TypeAlias = NDArray[np.int64]
 
 _SETTLE_MAX = 1e-13
+_SLACK = 4e-16  # of a mean loss: what log(P/Q) of two masses right to an ulp may be off; given back in ``Composition``
 
 
 class Law(NamedTuple):
@@ -129,24 +130,44 @@ def optimistic(index: Whole, origin: float, step: float, cells: Masses) -> Law:
 def lowered(index: Whole, origin: float, step: float, p: Array, excess: Array, p_inf: float) -> Law:
     """The optimistic law from masses and ``excess`` x_i = P_i − e^{s_i} Q_i of the cells whose corners are s_i."""
     while len(index):
-        if excess[-1] < 0:  # the last line is constant, so the last corner may not lie above the cell's mean loss
-            p, excess = p.copy(), excess.copy()
-            p[-1] += excess[-1]
-            excess[-1] = 0.0
-        if p[-1] > 0:
-            above, under = np.maximum(excess, 0.0), np.maximum(-excess, 0.0)
-            gaps = step * np.diff(index)
-            turn = above[1:] - under[:-1]
-            made = p - excess
-            with np.errstate(over="ignore"):
-                made[1:] += turn / -np.expm1(-gaps)
-                made[:-1] -= turn / np.expm1(gaps)
-            law = _convex(Law(index, made, p_inf, origin, step))
-            if law is not None:
-                return law
+        index, p, excess = _ended(index, step, p, excess)
+        above, under = np.maximum(excess, 0.0), np.maximum(-excess, 0.0)
+        gaps = step * np.diff(index)
+        turn = above[1:] - under[:-1]
+        made = p - excess
+        with np.errstate(over="ignore"):
+            made[1:] += turn / -np.expm1(-gaps)
+            made[:-1] -= turn / np.expm1(gaps)
+        law = _convex(Law(index, made, p_inf, origin, step))
+        if law is not None:
+            return law
         # nothing right of the last corner can make up for it: leave its cell out of the price
         index, p, excess = index[:-1], p[:-1], excess[:-1]
     return Law(index, p, p_inf, origin, step)
+
+
+def _ended(index: Whole, step: float, p: Array, excess: Array) -> tuple[Whole, Array, Array]:
+    """The same with the last corner at or below its cell's mean loss: right of it the line is constant, and none is lower.
+
+    Where it lies above, it goes down to the next lattice point, or into the corner before.
+    """
+    while excess[-1] < -_SLACK * p[-1]:
+        below = float(np.log1p(-excess[-1] / p[-1]))  # e^corner Q = P − x, so the mean loss is log(1 − x/P) under the corner
+        place = int(index[-1]) - math.ceil(below / step)
+        merge = len(index) > 1 and place <= index[-2]
+        place = int(index[-2]) if merge else place
+        rest = float(p[-1] - (p[-1] - excess[-1]) * np.exp(-step * (int(index[-1]) - place)))
+        mass = float(p[-1])
+        if merge:
+            index, p, excess = index[:-1], p[:-1].copy(), excess[:-1].copy()
+            p[-1] += mass
+            excess[-1] += rest
+        else:
+            index, excess = index.copy(), excess.copy()
+            index[-1], excess[-1] = place, max(rest, 0.0)
+    excess = excess.copy()
+    excess[-1] = max(excess[-1], 0.0)
+    return index, p, excess
 
 
 def _convex(law: Law) -> Law | None:

@@ -24,8 +24,7 @@ from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import GaussianPair, LaplacePair, MixtureGaussianPair
 from dither.accounting._shuffle import ClonesPair, clones_as_atoms, clones_of_any, clones_of_response
 from dither.core import events as ev
-from dither.core.errors import InputError, NotPriceableError
-from dither.core.units import Neighbors
+from dither.core.errors import InputError
 
 COUNT_TOTAL_MAX = 10**15
 MIXTURE_MAX = 256
@@ -480,19 +479,19 @@ def _group_parallel(event: ev.Parallel, move: Move) -> Price:
 
 
 def _select(event: ev.SelectBest, move: Move) -> Price:
-    from dither.accounting import rdp  # noqa: PLC0415 - only selection needs the whole Rényi accountant
+    """Papernot & Steinke 2022 through Rényi divergences; never above what its pure ε says."""
+    from dither.accounting.rdp import _curve  # noqa: PLC0415 - only selection needs the whole Rényi accountant
 
-    relation = Neighbors.REPLACE if move.replace else Neighbors.ADD_REMOVE
-    if move.steps != 1:
-        raise NotPriceableError("SelectBest inside a batch whose unit is replaced: no bound is known. Price it with add_remove.")
+    pure = pure_epsilon(event, move)
+    if pure == 0:
+        return _tight(special.approx_dp(0.0, 0.0))
 
     def curve(orders: Array) -> Array:
-        return rdp.curve(event, orders, neighbors=relation, group=move.group)
+        return _curve(event, move, orders)
 
-    scale = float(np.sqrt(2 * min(max(float(curve(np.array([2.0]))[0]) / 2, 1e-12), 1e4)))
-    pair = special.renyi_pair(curve, scale)
+    scale = math.sqrt(min(max(float(curve(np.array([2.0]))[0]), 1e-24), 1e4))
     note = "Selecting the best of a random number of runs is priced through Rényi divergences, which is a loose bound."
-    return Price((pair,), None, (note,))
+    return _loose(special.renyi_pair(curve, scale, pure), note=note)
 
 
 def _reports(event: ev.ShuffledReports, move: Move) -> Price:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import gammaln, ndtri_exp, xlog1py
 
 from dither.accounting._pair import Array, Masses, Pair
-from dither.accounting._pairs import Direction, GaussianPair, LaplacePair, SubsampledGaussianPair, _normal_cells
+from dither.accounting._pairs import Direction, GaussianPair, LaplacePair, MixtureGaussianPair, SubsampledGaussianPair, _normal_cells
 
 _FAR = 30.0
 _CELLS = 512
@@ -401,3 +401,18 @@ def largest(pairs: tuple[Pair, ...]) -> Pair:
         kept.append(min(same, key=lambda pair: pair.noise_multiplier))
     kept.extend(dict.fromkeys(p for p in pairs if not isinstance(p, GaussianPair | LaplacePair | SubsampledGaussianPair)))
     return kept[0] if len(kept) == 1 else MaxPair(tuple(kept))
+
+
+def is_smooth(pair: Pair) -> bool:
+    """Whether the pair is made of Gaussians and Laplaces alone, however sampled, mixed and chosen.
+
+    >>> is_smooth(MaxPair((GaussianPair(1.0), poisson(LaplacePair(1.0), 0.1, "add"))))
+    True
+    """
+    if isinstance(pair, MixPair | MaxPair):
+        return all(is_smooth(member) for member in pair.pairs)
+    if isinstance(pair, HalvesPair):
+        return is_smooth(pair.upper) and is_smooth(pair.lower)
+    if isinstance(pair, PoissonPair):
+        return is_smooth(pair.inner)
+    return isinstance(pair, GaussianPair | LaplacePair | SubsampledGaussianPair | MixtureGaussianPair | ReplacedGaussianPair)

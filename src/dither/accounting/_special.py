@@ -328,17 +328,18 @@ def both_ways(losses: Array, upward: Array, downward: Array | None = None) -> Po
     return from_profile(np.concatenate((-losses[:0:-1], losses)), np.concatenate((left, upward)))
 
 
-def renyi_pair(curve: Callable[[Array], Array], scale: float) -> PolylinePair:
+def renyi_pair(curve: Callable[[Array], Array], scale: float, pure: float = math.inf) -> PolylinePair:
     """The pair of a Rényi curve that holds both ways: δ(ε) = min over orders of Canonne, Kamath & Steinke 2020, Prop. 12.
 
-    ``curve`` gives an upper bound on the divergence at orders > 1; ``scale`` is about the spread of the loss.
+    ``curve`` gives an upper bound on the divergence at orders > 1; ``scale`` is about the spread of the loss, which is
+    known to be at most ``pure``.
 
     >>> pair = renyi_pair(lambda orders: 0.5 * orders, 1.0)
     >>> high = profile(pair, np.array([4.0]))[0]
     >>> 1.2e-4 < float(high[0]) < 2e-3
     True
     """
-    orders = 1 + np.concatenate((np.geomspace(1e-4, 1e6, 1201), np.arange(1.0, 257.0)))
+    orders = 1 + np.concatenate((np.geomspace(1e-3, 1e5, 241), np.arange(1.0, 41.0)))
     orders.sort()
     divergence = np.asarray(curve(orders), dtype=np.float64)
     usable = np.isfinite(divergence)
@@ -348,10 +349,16 @@ def renyi_pair(curve: Callable[[Array], Array], scale: float) -> PolylinePair:
     slack = orders * np.log1p(-1 / orders) - np.log(orders - 1)
     top = float(np.min((slack - _LOG_CUT) / (orders - 1) + divergence))
     losses = rays(scale, max(top, 1e-9))
+    if math.isfinite(pure):
+        losses = np.append(losses[losses < pure], pure)
     log_height = np.full(len(losses), np.inf)
     for a, d, c in zip(orders - 1, divergence, slack, strict=True):
         np.minimum(log_height, a * (d - losses) + c, out=log_height)
-    return both_ways(losses, np.exp(np.minimum(log_height, 0.0)))
+    height = np.exp(np.minimum(log_height, 0.0))
+    if math.isfinite(pure):  # an ε-DP pair lies below binary response, too
+        height = np.minimum(height, np.maximum(profile(randomized_response(pure, 2), losses)[0], 0.0))
+        height[-1] = 0.0
+    return both_ways(losses, height)
 
 
 def zcdp_pair(rho: float) -> PolylinePair:

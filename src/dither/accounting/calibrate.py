@@ -294,10 +294,12 @@ def _contrast(search: _Search, here: _Point) -> _Point | None:
 
 def _stride(search: _Search, near: _Point, far: _Point, way: int) -> float:
     """The next value to try on the way out: where a straight line (log, log) meets the target, and a little past it."""
-    step = 64.0
+    step, most = 64.0, 1e4
+    if far.good and not search.integer:
+        step = most = 2.0  # far past the target lie losses so large that they take long to price
     if math.isfinite(near.gap) and math.isfinite(far.gap) and near.gap != far.gap:
         slope = (far.gap - near.gap) / (math.log(far.value) - math.log(near.value))
-        step = math.exp(min(1.05 * abs(far.gap / slope) + 0.02, math.log(1e4))) if slope else step
+        step = math.exp(min(1.05 * abs(far.gap / slope) + 0.02, math.log(most)))
     value = search.snap(far.value * max(step, 1.05) ** way)
     return value if value != far.value else search.snap(far.value + way)
 

@@ -20,6 +20,7 @@ from dither.accounting._compose import Composition
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import GaussianPair
 from dither.accounting._price import Parts, parts
+from dither.accounting._samplers import is_smooth
 from dither.core import checks
 from dither.core import events as ev
 from dither.core.errors import InputError
@@ -29,7 +30,7 @@ from dither.core.units import neighbors as as_neighbors
 GROUP_MAX = 10**6
 EPSILON_ASKED_MAX = 1e9
 _NOTED_DELTA = 1e-5
-_KNOTS = 160
+_KNOTS = 32
 
 
 class TradeOff(NamedTuple):
@@ -101,6 +102,27 @@ class Loss:
         return any(price.at(d).masses(np.zeros(1)).p_inf >= 1 for price, _ in self._parts.prices for d in (0, 1))
 
     @cached_property
+    def _smooth(self) -> bool:
+        """Whether the pairs from above are worth bounding from both sides, which refines the grid; finite laws are not."""
+        return all(is_smooth(pair) for own, _ in self._parts.prices for pair in own.upper)
+
+    @cached_property
+    def _told(self) -> tuple[float, float]:
+        """With what probability all is told, whatever ε: what is met, and the bound."""
+        if self._hopeless:
+            return 1.0, 1.0
+        found, zero, none = self._parts, np.zeros(1), 0.0
+        sides = []
+        for side in ("met", "at"):
+            directions = range(found.directions) if side == "at" or found.exact else range(0)
+            kept = [
+                math.fsum(count * math.log1p(-pair.masses(zero).p_inf) for own, count in found.prices if (pair := getattr(own, side)(d)))
+                for d in directions
+            ]
+            sides.append(max((-math.expm1(logs) for logs in kept), default=none))
+        return min(sides), sides[1]
+
+    @cached_property
     def notes(self) -> tuple[str, ...]:
         """What is to be known beside the figures: why they may be loose, and what they do not claim."""
         found = list(self._parts.notes)
@@ -140,7 +162,7 @@ class Loss:
             return Bound(pure if self.tight else 0.0, pure)
         lower, upper = 0.0, 0.0
         for above, below in self._sides:
-            bound = above.epsilon(share)
+            bound = above.epsilon(share) if below is None or self._smooth else Bound(0.0, above.epsilon_upper(share))
             upper = max(upper, bound.upper)
             lower = max(lower, bound.lower if below is None else below.epsilon(share).lower)
         upper = min(upper, pure)
@@ -174,7 +196,7 @@ class Loss:
             return Bound(0.0, 0.0)
         lower, upper = 0.0, 0.0
         for above, below in self._sides:
-            bound = above.delta(asked)
+            bound = above.delta(asked) if below is None or self._smooth else Bound(0.0, above.delta_upper(asked))
             upper = max(upper, bound.upper)
             lower = max(lower, bound.lower if below is None else below.delta(asked).lower)
         upper = min(upper, 1.0)
@@ -197,10 +219,12 @@ class Loss:
     @cached_property
     def _knots(self) -> tuple[Array, Array, Array]:
         """ε, and δ there from below and above: from δ(0) to nearly nothing, evenly in δ and in log δ."""
-        least = max(self.delta_upper(EPSILON_ASKED_MAX), 1e-9)
+        if self._hopeless:
+            return np.zeros(1), np.ones(1), np.ones(1)
+        least = max(self._told[1], 1e-9)
         most = min(self.pure_epsilon, self.epsilon_upper(min(2 * least, 0.5)))
         top = most if math.isfinite(most) else self.epsilon_upper(0.5 * (1 + least))
-        at = (top if math.isfinite(top) else 0.0) * np.linspace(0.0, 1.0, _KNOTS) ** 1.5
+        at = min(top, 700.0) * np.linspace(0.0, 1.0, _KNOTS if top > 0 else 1) ** 1.5
         bounds = [self.delta(float(e)) for e in at]
         return at, np.array([b.lower for b in bounds]), np.array([b.upper for b in bounds])
 
@@ -216,18 +240,11 @@ class Loss:
         """
         rates = np.array([checks.between("false_positive_rates", x, 0.0, 1.0) for x in false_positive_rates])
         at, low, high = self._knots
-        with np.errstate(over="ignore"):
-            grow, shrink = np.exp(np.minimum(at, 700.0))[:, None], np.exp(-at)[:, None]
-
-        def curve(delta: Array, steep: Array, flat: Array) -> Array:
-            lines = np.maximum(1 - delta[:, None] - steep * rates, flat * (1 - delta[:, None] - rates))
-            return np.asarray(np.clip(lines.max(axis=0), 0.0, 1.0))
-
-        lower = curve(high, grow, shrink)
-        last = 0.0 if at[-1] >= self.pure_epsilon else float(low[-1])
-        ahead = np.append(low[1:], min(last, float(self.delta(EPSILON_ASKED_MAX).lower)))
-        upper = curve(ahead, grow, shrink)  # between knots: the next δ with this ε's slope
-        return TradeOff(np.minimum(lower, 1 - rates), np.clip(np.maximum(upper, lower), 0.0, np.maximum(1 - rates, 0.0)))
+        slopes = np.exp(at)
+        lower = _miss_rates(slopes, high, rates)
+        upper = _miss_rates(*_below_convex(slopes, low, high, self._told[0]), rates)
+        chance = np.maximum(1 - rates, 0.0)
+        return TradeOff(np.minimum(lower, chance), np.minimum(np.maximum(upper, lower), chance))
 
     def rdp(self, orders: Iterable[float]) -> Array:
         """Upper bounds on the Rényi divergences of these orders, whichever neighbour comes first.
@@ -251,6 +268,32 @@ class Loss:
         least = rho(self.event, self._move)
         met = self.tight and all(isinstance(pair, GaussianPair) for own, _ in self._parts.prices for pair in own.upper)
         return Bound(least * (1 - 1e-12) if met else 0.0, least)
+
+
+def _miss_rates(slopes: Array, deltas: Array, rates: Array) -> Array:
+    """Largest of 1 − δ − αx and (1 − δ − x)/α over (α, δ): what each (log α, δ) guarantees both ways round (Wasserman & Zhou 2010)."""
+    alpha, share = slopes[:, None], deltas[:, None]
+    lines = np.maximum(1 - share - alpha * rates, (1 - share - rates) / alpha)
+    return np.asarray(np.clip(lines.max(axis=0), 0.0, 1.0))
+
+
+def _below_convex(slopes: Array, low: Array, high: Array, told: float) -> tuple[Array, Array]:
+    """Corners of a polyline below every convex falling profile that lies between ``low`` and ``high`` at the knots.
+
+    Between two knots the profile is above the chords of its neighbours, carried on; those meet in one more corner.
+    """
+    if len(slopes) < 3:
+        return slopes, np.full(len(slopes), told)
+    rise_left = np.append(low[0] - 1, (low[1:] - high[:-1]) / np.diff(slopes))[:-1]  # of the chord that ends at knot i
+    rise_right = np.append((high[1:] - low[:-1]) / np.diff(slopes), 0.0)[1:]  # of the chord that starts at knot i + 1
+    rise_right = np.minimum(rise_right, 0.0)
+    start, end = slopes[:-1], slopes[1:]
+    gap = np.where(rise_right > rise_left, rise_right - rise_left, np.inf)
+    meet = np.clip((low[:-1] - low[1:] + rise_right * end - rise_left * start) / gap, start, end)
+    height = np.maximum(low[:-1] + rise_left * (meet - start), low[1:] + rise_right * (meet - end))
+    alone = np.isinf(gap)
+    meet, height = np.where(alone, start, meet), np.where(alone, low[1:], height)
+    return np.concatenate((slopes, meet, slopes[-1:])), np.concatenate((low, np.maximum(height, low[1:]), [min(told, float(low[-1]))]))
 
 
 def _asked(epsilon: float) -> float:

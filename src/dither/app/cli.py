@@ -266,7 +266,16 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
     if path is not None:
         targets = [epsilon * 2.0 ** (i / 2) for i in range(-6, 7) if 0 < epsilon * 2.0 ** (i / 2) <= checks.EPSILON_MAX]
         text.progress(f"calibrating {len(targets)} more times for the plot")
-        _said(plots.calibration(path, targets, [solved(e) for e in targets], name=name, delta=delta, chosen=(epsilon, value)))
+        found = [(e, v) for e, v in ((e, _solved_or_none(solved, e)) for e in targets) if v is not None]
+        _said(plots.calibration(path, [e for e, _ in found], [v for _, v in found], name=name, delta=delta, chosen=(epsilon, value)))
+
+
+def _solved_or_none(solved: Callable[[float], float], target: float) -> float | None:
+    """A point of the plot, or none where no value meets the target."""
+    try:
+        return solved(target)
+    except InputError:
+        return None
 
 
 def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given: dict[str, Any]) -> str:

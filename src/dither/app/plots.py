@@ -121,7 +121,8 @@ def calibration(
     with _page(path, 6.4, 4.2) as axes:
         axes.plot(targets, values, color=BLUE, marker="o", markersize=4)
         axes.plot(*chosen, marker="o", markersize=9, color=RED, linestyle="none")
-        axes.annotate(f"ε = {chosen[0]:g}: {chosen[1]:.5g}", chosen, xytext=(10, 10), color=RED, **_LABEL)
+        aside = (12, -14) if values[-1] > values[0] else (10, 10)  # off the line, whichever way it goes
+        axes.annotate(f"ε = {chosen[0]:g}: {chosen[1]:.5g}", chosen, xytext=aside, color=RED, **_LABEL)
         axes.set(xscale="log", yscale="log", xlabel=f"target ε at δ = {delta:g}", ylabel=label)
         axes.set_title(f"The {label} that meets ε")
         _plain_ticks(axes.xaxis)

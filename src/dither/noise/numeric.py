@@ -89,13 +89,14 @@ def grid_noise(law: Law, noise_multiplier: float, sensitivity: float, dimension:
 
 
 def _measured(law: Law, noise_multiplier: float, sensitivity: float, bounds: tuple[float, float] | None, value: object, rng: Rng) -> Any:  # noqa: ANN401 - float or array, as the public overloads say
-    if type(value) is float and abs(value) <= VALUE_MAX:  # the same without numpy; NaN and ±∞ go the long way
+    if type(value) is float:  # the same without numpy, by the same rules
         scale, step = grid_noise(law, noise_multiplier, sensitivity)
+        held = 0.0 if math.isnan(value) else max(-VALUE_MAX, min(VALUE_MAX, value))
         if bounds is not None:
-            value = min(max(value, bounds[0]), bounds[1])
-        units = value / step
-        held = round(units) * step if abs(units) < _SNAPPED_MAX else value
-        return held + (samplers.laplace if law == "laplace" else samplers.gaussian)(scale, rng=rng)
+            held = max(bounds[0], min(bounds[1], held))
+        units = held / step
+        snapped = round(units) * step if abs(units) < _SNAPPED_MAX else held
+        return snapped + (samplers.laplace if law == "laplace" else samplers.gaussian)(scale, rng=rng)
     if type(value) is int and bounds is None:
         return _on_one_integer(law, *grid_noise(law, noise_multiplier, sensitivity), max(-INTEGER_MAX, min(INTEGER_MAX, value)), rng)
     found, single = numbers(value)

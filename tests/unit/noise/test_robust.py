@@ -2,12 +2,14 @@
 
 import itertools
 import math
+import os
 import time
 import warnings
 from collections import Counter
 from fractions import Fraction
 from functools import cache, lru_cache
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -204,7 +206,6 @@ def test_noise_scale_is_smooth_sensitivity_over_shift(monkeypatch):
 
 def test_student_rounding_is_exact(monkeypatch):
     """The rounding of scale·T(v) for v known to 64 bits, against the closed form in high precision."""
-    import mpmath
 
     class Fixed:
         private = False
@@ -291,7 +292,7 @@ def test_distances_move_by_at_most_one_between_neighbours():
         for size in (0, 1, 5, 18, 41):
             rows = pool[:size].tolist()
             others = [[*rows, x] for x in (0, 50, 100)] + [rows[:i] + rows[i + 1 :] for i in range(size)]
-            others += [rows[:i] + [x] + rows[i + 1 :] for i in range(size) for x in (0, 49, 100)]
+            others += [[*rows[:i], x, *rows[i + 1 :]] for i in range(size) for x in (0, 49, 100)]
             for bound in bounds:
                 b = round(bound / statistic.step)
                 here = statistic.distance(rows, b)
@@ -461,13 +462,11 @@ def hang(rows):
 
 
 def dies(rows):
-    import os
-
     os._exit(1)
 
 
 def noisy_output(rows):
-    print("private", rows)
+    print("private", rows)  # noqa: T201 - that nobody sees it is what is tested
     return mean(rows)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 
 from dither.accounting._streams import stream_sensitivity
 from dither.core.errors import InputError, OverBudgetError, RefusedError
@@ -329,7 +330,7 @@ def test_a_twin_that_rounds_the_data_before_adding_noise_is_caught(monkeypatch, 
 def test_rounding_moves_no_two_values_apart_by_more_than_a_step(a, b, places):
     step = 2.0**places
     first, second = (int(_whole.whole(_whole.one_step(x, None), step)[0]) for x in (a, b))
-    held = [Fraction(0) if x != x else Fraction(max(-(2**1000), min(2**1000, x))) for x in (a, b)]
+    held = [Fraction(0) if math.isnan(x) else Fraction(max(-(2**1000), min(2**1000, x))) for x in (a, b)]
     assert abs(first - second) <= abs(held[0] - held[1]) / Fraction(step) + 1
     assert max(abs(first), abs(second)) <= 2**61
     for x, whole in zip(held, (first, second), strict=True):
@@ -468,8 +469,6 @@ def test_objective_has_the_slope_it_says():
 
 @pytest.mark.parametrize(("steps", "bands"), [(16, 2), (64, 3), (100, 8)])
 def test_bands_are_the_best_that_a_slow_search_finds(steps, bands):
-    from scipy.optimize import minimize
-
     found = np.array(banded_coefficients(steps, bands)[1:])
     slow = minimize(
         lambda x: _toeplitz._objective(x, steps)[0],

@@ -35,14 +35,26 @@ def test_one_vote_moves_what_the_event_says(noise):
             l1, l2 = max(l1, np.abs(moved).sum()), max(l2, math.sqrt(moved @ moved))
             spread, single = max(spread, moved.max() - moved.min()), max(single, np.abs(moved).max())
     assert (l1, l2, spread, single) == (2, math.sqrt(2), 2, 1)
-    event = mechanism.answer_event
-    if isinstance(event, Gaussian):
-        assert Fraction(event.noise_multiplier) ** 2 * 2 <= Fraction(2.0) ** 2
-        assert event.noise_multiplier == pytest.approx(2.0 / l2)
-    elif isinstance(event, Laplace):
-        assert event == Laplace(2.0 / l1)
-    else:
-        assert event == ExponentialMechanism(spread / 2.0)
+    for scale in (0.3, 2.0, 3.0, 7.7):
+        event = voting(noise=noise, noise_scale=scale).answer_event
+        exact = Fraction(scale)
+        if noise == "gaussian":
+            assert isinstance(event, Gaussian)
+            assert exact**2 / 2 * (1 - Fraction(1, 2**40)) < Fraction(event.noise_multiplier) ** 2 <= exact**2 / 2
+        elif noise == "laplace":
+            assert event == Laplace(scale / l1)
+        else:
+            assert isinstance(event, ExponentialMechanism)
+            assert 2 / exact <= Fraction(event.epsilon) < 2 / exact * (1 + Fraction(1, 2**40))
+
+
+def test_the_exponential_vote_races_the_true_powers(monkeypatch):
+    seen = {}
+    monkeypatch.setattr(module, "race", lambda powers, exact, rng: seen.update(powers=powers, exact=exact) or [0])
+    voting(noise="exponential", noise_scale=0.3).measure([2, 2, 2, 0, 7], UnsafeSeededRng(1))
+    lead = [seen["exact"](i) - seen["exact"](2) for i in range(3)]
+    assert lead == [Fraction(-2) / Fraction(0.3), Fraction(-3) / Fraction(0.3), 0]
+    assert seen["powers"] == pytest.approx([float(seen["exact"](i)) for i in range(3)])
 
 
 def test_the_event_counts_every_answer_and_every_question():
@@ -91,6 +103,8 @@ def test_screening_compares_the_largest_count_with_the_threshold(monkeypatch, no
     )
     mechanism = voting(screening=SCREEN)
     assert mechanism.measure([1, 1, 1, 1, 0], UnsafeSeededRng(1)).value == (1 if answered else None)
+    finer = voting(screening=Screening(threshold=4.0 + 2.0**-21, noise_std=1.5, queries=6))
+    assert (finer.measure([1, 1, 1, 1, 0], UnsafeSeededRng(1)).value is not None) == (noise >= 1)
     session = mechanism.open(UnsafeSeededRng(1))
     assert session.answer([1, 1, 1, 1, 0]) == (1 if answered else None)
     assert (session.queries_left, session.answers_left) == (5, 3 if answered else 4)
