@@ -75,7 +75,7 @@ def test_histograms(shape, neighbors, bins):
 
 
 @pytest.mark.parametrize("neighbors", NEIGHBORS)
-@pytest.mark.parametrize("shape", SHAPES[:7])
+@pytest.mark.parametrize("shape", [*SHAPES[:7], {"groups_per_unit": 3, "rows_per_group": 1}])
 @pytest.mark.parametrize("bounds", [(0, 3), (-1, 3), (-3, 3), (1, 3), (-3, -1)])
 def test_grouped_sums(shape, neighbors, bounds):
     """Six groups, enough for two units that share none; each group's sum is anywhere between rows × the bounds."""
@@ -147,6 +147,20 @@ def test_linear_queries(shape, neighbors):
             assert stated.linf >= worst[2]
             if contribution.rows_in_group == contribution.rows:  # no cap on a cell: exact
                 agrees(stated, worst, l0=False)
+
+
+def test_norms_of_columns_are_never_rounded_down():
+    generator = np.random.default_rng(6)
+    for _ in range(60):
+        matrix = generator.normal(size=(40, 1)) * 10.0 ** generator.integers(-3, 4, (40, 1))
+        column, stated = [Fraction(float(v)) for v in matrix[:, 0]], linear_queries(matrix)
+        assert sum(map(abs, column)) <= Fraction(stated.l1) <= sum(map(abs, column)) * (1 + Fraction(1, 2**44))
+        assert sum(v * v for v in column) <= Fraction(stated.l2) ** 2 <= sum(v * v for v in column) * (1 + Fraction(1, 2**43))
+
+
+def test_wide_workloads_are_bounded_without_comparing_all_columns():
+    alternating = np.resize([1.0, -1.0], (1, 600))
+    assert linear_queries(alternating, Contribution(neighbors="replace")).l1 == 2
 
 
 def test_linear_queries_of_the_identity_are_histograms():

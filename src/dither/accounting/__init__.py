@@ -9,17 +9,20 @@ imported first would hide its function. ``import dither`` stays light: it import
 """
 
 from dither.accounting.calibrate import calibrate
+from dither.accounting.compare import Comparison, compare
 from dither.accounting.explain import Explanation, deployments, explain
 from dither.accounting.loss import Loss, TradeOff, delta, epsilon, loss
 from dither.accounting.plan import Schedule, TrainingPlan, plan_training
 
 __all__ = [
+    "Comparison",
     "Explanation",
     "Loss",
     "Schedule",
     "TradeOff",
     "TrainingPlan",
     "calibrate",
+    "compare",
     "delta",
     "deployments",
     "epsilon",

@@ -1,7 +1,7 @@
 """Prices as exact rationals for ledgers: ε, (ε, δ) and ρ that add without rounding; what is not rational is rounded up.
 
 A price that an event states (ε, δ, ρ) is the decimal it is written as: ten times 0.1 is 1. A noise level is the float
-the sampler runs with, exactly. Amounts are whole multiples of 2^-192, so that sums stay small and comparisons exact.
+the sampler runs with, exactly.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from dither.accounting._bounds import Move, pure_epsilon, uses
 from dither.accounting._bounds import rho as float_rho
 from dither.core import events as ev
 
-GRID = 1 << 192
+UNITS = 10**60 * math.lcm(*range(1, 101)) ** 2
+"""Amounts are whole multiples of 1/UNITS, so sums are exact in any order. Decimals of 60 places, 1/k and 1/2k² for
+k ≤ 100 are such multiples; all else is rounded up to one, by less than 10^-140."""
 
 
 def rounded_up(value: Fraction) -> Fraction:
-    """The least multiple of 2^-192 that is at least ``value``, or ``value`` itself where its denominator is small.
+    """The least multiple of 1/UNITS that is at least ``value``.
 
-    >>> rounded_up(Fraction(1, 3)) == Fraction(1, 3)
-    True
+    >>> rounded_up(Fraction(1, 3)) == Fraction(1, 3), rounded_up(Fraction(1, 2**500)) * UNITS
+    (True, Fraction(1, 1))
     """
-    if value.denominator < 1 << 64:
-        return value
-    return Fraction(-(-value.numerator * GRID // value.denominator), GRID)
+    return Fraction(-(-value.numerator * UNITS // value.denominator), UNITS)
 
 
 def written(number: float) -> Fraction:
@@ -44,7 +44,7 @@ def above(number: float, relative: float = 1e-12) -> Fraction | None:
 
 def _every(parts: list[Fraction | None]) -> Fraction | None:
     known = [p for p in parts if p is not None]
-    return rounded_up(sum(known, Fraction(0))) if len(known) == len(parts) else None
+    return sum(known, Fraction(0)) if len(known) == len(parts) else None
 
 
 def _least(*found: Fraction | None) -> Fraction | None:

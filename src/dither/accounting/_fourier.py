@@ -22,6 +22,7 @@ from dither.accounting._pair import Array
 Spectrum: TypeAlias = NDArray[np.complex128]
 
 ULP = 2.0**-53
+_KNOWN = 1e-13
 
 
 def log_moments(law: Law, tilts: Array) -> Array:
@@ -143,12 +144,17 @@ def _power(values: Spectrum, count: int) -> Spectrum:
 
 
 def untilted(made: Product) -> Law:
-    """The law of the sum itself, as precise under the tilt as the product is; the uncertainty goes along."""
-    used = made.tilted > 0
+    """The law of the sum itself, as precise under the tilt as the product is; the uncertainty goes along.
+
+    The ends, where the mass is lost in the rounding, are cut off and counted as uncertain.
+    """
+    known = np.flatnonzero(made.tilted > _KNOWN * float(made.tilted.max()))
+    first, last = int(known[0]), int(known[-1]) + 1
+    cut = float(made.tilted[:first].sum() + made.tilted[last:].sum())
+    used = first + np.flatnonzero(made.tilted[first:last] > 0)
     losses = made.losses[used]
     p = made.tilted[used] * np.exp(made.log_mass - made.tilt * losses)
-    index = made.first + np.flatnonzero(used)
-    return Law(index, p, made.p_inf, made.origin, made.step, made.garbage)
+    return Law(made.first + used, p, made.p_inf, made.origin, made.step, made.garbage + cut)
 
 
 @dataclass(frozen=True, slots=True)

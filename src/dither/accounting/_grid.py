@@ -129,6 +129,7 @@ def optimistic(index: Whole, origin: float, step: float, cells: Masses) -> Law:
 
 def lowered(index: Whole, origin: float, step: float, p: Array, excess: Array, p_inf: float) -> Law:
     """The optimistic law from masses and ``excess`` x_i = P_i − e^{s_i} Q_i of the cells whose corners are s_i."""
+    given_up = 1
     while len(index):
         index, p, excess = _ended(index, step, p, excess)
         above, under = np.maximum(excess, 0.0), np.maximum(-excess, 0.0)
@@ -142,8 +143,9 @@ def lowered(index: Whole, origin: float, step: float, p: Array, excess: Array, p
         if law is not None:
             return law
         # nothing right of the last corner can make up for it: leave its cell out of the price
-        index, p, excess = index[:-1], p[:-1], excess[:-1]
-    return Law(index, p, p_inf, origin, step)
+        index, p, excess = index[:-given_up], p[:-given_up], excess[:-given_up]
+        given_up *= 2
+    return Law(np.zeros(1, dtype=np.int64), np.zeros(1), p_inf, origin, step)
 
 
 def _ended(index: Whole, step: float, p: Array, excess: Array) -> tuple[Whole, Array, Array]:
@@ -176,7 +178,7 @@ def _convex(law: Law) -> Law | None:
     A corner of negative mass is given up, and its mass put on its neighbours with the Q-mean kept, which lowers the line.
     """
     index, p = law.index, law.p
-    while True:
+    for _ in range(40):
         if not p[-1] >= 0:
             return None
         bad = np.flatnonzero(p < 0)
@@ -197,6 +199,35 @@ def _convex(law: Law) -> Law | None:
         keep = np.ones(len(p), dtype=bool)
         keep[bad] = False
         index, p = index[keep], p[keep]
+    return _convex_one_by_one(law._replace(index=index, p=p))
+
+
+def _convex_one_by_one(law: Law) -> Law | None:
+    """As ``_convex``, corner by corner, for the rare law in which a dip spreads far."""
+    places: list[int] = []
+    masses: list[float] = []
+    rows = list(zip(law.index.tolist(), law.p.tolist(), strict=True))
+    owed = 0.0
+    for k, (place, given) in enumerate(rows):
+        places.append(place)
+        masses.append(given + owed)
+        owed = 0.0
+        if k + 1 == len(rows):
+            break
+        while masses and masses[-1] < 0:
+            gap_right = law.step * (rows[k + 1][0] - places[-1])
+            mass, here = masses.pop(), places.pop()
+            if not masses:
+                owed += mass * math.exp(min(gap_right, 700.0))
+                break
+            gap_left = law.step * (here - places[-1])
+            whole = math.expm1(-gap_left - gap_right)
+            owed += mass * math.expm1(-gap_left) / whole
+            masses[-1] += mass * math.expm1(-gap_right) * math.exp(-gap_left) / whole
+    if not masses[-1] >= 0:
+        return None
+    made = np.array(masses)
+    return law._replace(index=np.array(places, dtype=np.int64)[made > 0], p=made[made > 0])
 
 
 class Corners(NamedTuple):

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
-from scipy.special import bdtrc, gammaln
+from scipy.special import gammaln
 
 from dither.accounting import _samplers as sampling
 from dither.accounting import _special as special
@@ -22,7 +22,7 @@ from dither.accounting._bounds import SWAP, SWAP_OF_PRESENCE, Move, moved, pure_
 from dither.accounting._compose import Composition
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import GaussianPair, LaplacePair, MixtureGaussianPair
-from dither.accounting._shuffle import ClonesPair, clones_as_atoms, clones_of_any, clones_of_response
+from dither.accounting._shuffle import ClonesPair, clones_as_atoms, clones_of_any, clones_of_response, over
 from dither.core import events as ev
 from dither.core.errors import InputError
 
@@ -287,11 +287,15 @@ def _pure(epsilon: float, moves: int) -> Price:
 def _approx(event: ev.ApproxDp, moves: int) -> Price:
     if moves == 1:
         return _tight(special.approx_dp(event.epsilon, event.delta))
-    steps = min(moves * event.epsilon, 700.0)
-    share = moves if event.epsilon == 0 else math.expm1(steps) / math.expm1(event.epsilon)
-    if share * event.delta >= 1:
+    if event.delta == 0:
+        return _pure(event.epsilon, moves)
+    least = (moves - 1) * event.epsilon + math.log(event.delta)  # log of the last term of δ(1 + e^ε + … + e^{(k−1)ε})
+    if least >= 0:
         return _loose(special.everything(), note=_group_note(moves))
-    return _loose(special.approx_dp(event.epsilon * moves, share * event.delta), note=_group_note(moves))
+    ratio = moves if event.epsilon == 0 else math.expm1(-moves * event.epsilon) / math.expm1(-event.epsilon)
+    share = math.exp(least) * ratio
+    pair = special.approx_dp(event.epsilon * moves, share) if share < 1 else special.everything()
+    return _loose(pair, note=_group_note(moves))
 
 
 def _bounded_range(epsilon: float, moves: int) -> Price:
@@ -412,17 +416,19 @@ def _gaussian_copies(sigma: float, share: float, law: tuple[tuple[int, float], .
 def _truncated(inner: ev.Event, sampler: ev.TruncatedPoisson, move: Move) -> Price:
     q = sampler.probability
     plain = _replaced_poisson(inner, q) if move.replace else _both(as_pairs(inner, Move()), q)
-    full = float(bdtrc(sampler.cap - 1, sampler.population - 1, q)) if sampler.cap < sampler.population else 0.0
+    full = over(sampler.population - 1, q, sampler.cap)
     if full == 0:
         return plain
     swapped = as_pairs(inner, SWAP_OF_PRESENCE)
     held = q * (sampler.cap / (sampler.cap + 1))
     cut = _replaced_share(swapped, held) if move.replace else _both(swapped, held)
-    upper = tuple(
-        sampling.MixPair((1 - full, full), (plain.at(d), sampling.largest((cut.at(d), plain.at(d))))) for d in range(len(plain.upper))
-    )
+    upper = tuple(_mixed((1 - full, full), (plain.at(d), sampling.largest((cut.at(d), plain.at(d))))) for d in range(len(plain.upper)))
     note = "Truncated Poisson batches: whether the batch was cut is taken to be seen, which need not be so."
     return Price(upper, plain.lower, tuple(dict.fromkeys((*plain.notes, *swapped.notes, note))))
+
+
+def _mixed(weights: tuple[float, float], pairs: tuple[Pair, Pair]) -> Pair:
+    return pairs[1] if weights[0] <= 0 else sampling.MixPair(weights, pairs)
 
 
 def _group_subsample(event: ev.Subsample, move: Move) -> Price:
@@ -431,11 +437,11 @@ def _group_subsample(event: ev.Subsample, move: Move) -> Price:
         return as_pairs(event, move)
     if isinstance(event.sampler, ev.Poisson) and not move.replace:
         sigma, q, k = _gaussian(as_pairs(event.event, Move())), event.sampler.probability, move.group
+        if sigma is not None and q >= 1:
+            return _tight(GaussianPair(sigma / k))
         if sigma is not None and k <= 4096:
             j = np.arange(k + 1.0)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                stay = np.where(j < k, (k - j) * math.log1p(-q) if q < 1 else -np.inf, 0.0)
-            weights = np.exp(gammaln(k + 1.0) - gammaln(j + 1) - gammaln(k - j + 1) + j * math.log(q) + stay)
+            weights = np.exp(gammaln(k + 1.0) - gammaln(j + 1) - gammaln(k - j + 1) + j * math.log(q) + (k - j) * math.log1p(-q))
             law = tuple((weights / weights.sum()).tolist())
             return _tight(MixtureGaussianPair(sigma, law, "remove"), MixtureGaussianPair(sigma, law, "add"))
     return _grouped(event, move)

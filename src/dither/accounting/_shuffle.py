@@ -184,3 +184,14 @@ def _one_less(trials: int, rate: float, starts: Array, ends: Array) -> tuple[Arr
     above = _upper_tail(trials - 1, rate, starts - 1) - _upper_tail(trials - 1, rate, ends)
     inside = np.maximum(np.where(starts <= trials * rate, below, above), 0.0)
     return inside, float(_lower_tail(trials - 1, rate, starts[:1] - 1)[0])
+
+
+def over(trials: int, rate: float, least: int) -> float:
+    """Pr[Bin(trials, rate) ≥ least].
+
+    >>> round(over(3, 0.5, 2), 12)
+    0.5
+    """
+    if least > trials:
+        return 0.0
+    return 1.0 if rate >= 1 else float(_upper_tail(trials, rate, np.array([float(least)]))[0])

@@ -240,6 +240,8 @@ def from_profile(losses: Array, heights: Array) -> PolylinePair:
     >>> abs(float(pair.law.p.sum()) - 1) < 1e-12
     True
     """
+    apart = np.diff(losses, prepend=-np.inf) > 1e-13 * np.abs(losses)  # fewer points are as valid
+    losses, heights = losses[apart], heights[apart]
     middle = int(np.searchsorted(losses, 0.0))
     right = np.minimum.accumulate(np.minimum(heights[middle:], 1.0))
     cap = np.append(np.exp(losses[:middle]), right[0])
@@ -270,9 +272,9 @@ def _corner(at: list[float], value: list[float], before: int | None, here: int, 
     low = at[here] < 0
     if after is None:
         gone = 0.0 if not low else math.exp(at[here])
-    elif low:
-        later = value[after] if at[after] < 0 else value[after] - 1 + math.exp(at[after])
-        gone = (later - value[here]) / math.expm1(min(at[after] - at[here], 700.0))
+    elif low and at[after] >= 0:
+        gap = min(at[after] - at[here], 700.0)
+        gone = (value[after] - 1 - value[here]) / math.expm1(gap) + math.exp(at[here]) / -math.expm1(-gap)
     else:
         gone = (value[after] - value[here]) / math.expm1(min(at[after] - at[here], 700.0))
     if before is None:

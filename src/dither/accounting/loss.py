@@ -102,6 +102,12 @@ class Loss:
         return any(price.at(d).masses(np.zeros(1)).p_inf >= 1 for price, _ in self._parts.prices for d in (0, 1))
 
     @cached_property
+    def _far(self) -> float:
+        """A bound on the total variation distance: those of the parts add, so with a δ above it ε is 0."""
+        cells = [[(price.at(d).masses(np.zeros(1)), count) for price, count in self._parts.prices] for d in (0, 1)]
+        return max(math.fsum(count * max(0.0, float(m.p[1] - m.q[1]) + m.p_inf) for m, count in side) for side in cells)
+
+    @cached_property
     def _smooth(self) -> bool:
         """Whether the pairs from above are worth bounding from both sides, which refines the grid; finite laws are not."""
         return all(is_smooth(pair) for own, _ in self._parts.prices for pair in own.upper)
@@ -160,6 +166,8 @@ class Loss:
                     "Expected a delta > 0, well below 1/population."
                 )
             return Bound(pure if self.tight else 0.0, pure)
+        if self._far <= share:
+            return Bound(0.0, 0.0)
         lower, upper = 0.0, 0.0
         for above, below in self._sides:
             bound = above.epsilon(share) if below is None or self._smooth else Bound(0.0, above.epsilon_upper(share))
@@ -180,6 +188,8 @@ class Loss:
             return math.inf
         if share == 0:
             return self.pure_epsilon
+        if self._far <= share:
+            return 0.0
         return min(max((above.epsilon_upper(share) for above, _ in self._sides), default=0.0), self.pure_epsilon)
 
     def delta(self, epsilon: float) -> Bound:

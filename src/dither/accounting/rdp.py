@@ -493,6 +493,21 @@ def _to_delta(orders: Array, values: Array, epsilon: float) -> Converted:
     return Converted(min(float(found[best]), 1.0), float(orders[best]))
 
 
+def epsilon_of_zcdp(rho: float, delta: float) -> Converted:
+    """The least ε at that δ that ρ-zCDP gives: the line D = ρα at its best order.
+
+    >>> epsilon_of_zcdp(0.5, 1e-5).value < 0.5 + 2 * math.sqrt(0.5 * math.log(1e5))
+    True
+    """
+    each = checks.between("rho", rho, 0.0, 1e300)
+    share = checks.delta(delta)
+    if each == 0 or share == 0:
+        return Converted(0.0 if each == 0 else math.inf, 2.0)
+    middle = math.sqrt(math.log(1 / share) / each)
+    orders = 1 + np.geomspace(max(middle * 0.05, 1e-12), max(middle * 5, 1e-9), 4001)
+    return _to_epsilon(orders, each * orders, share)
+
+
 def without_delta(event: ev.Event, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> tuple[ev.Event, float]:
     """The event with its (ε, δ)-DP parts made (ε, 0)-DP, and the δ that this costs once for all.
 

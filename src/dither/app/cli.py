@@ -63,7 +63,8 @@ Examples:
                    --steps 2000
   dither calibrate --epsilon 3 --delta 1e-5 --noise-multiplier 1 \\
                    --batch 256 --population 60000
-  dither calibrate --epsilon 1 --event '{"event":"Laplace","noise_multiplier":"?"}'
+  dither calibrate --epsilon 1 \\
+                   --event '{"event":"Laplace","noise_multiplier":"?"}'
 """,
     "plan": """\b
 Examples:
@@ -425,8 +426,9 @@ def status(arguments: Sequence[str] | None = None) -> int:
         return text.complain(_usage(error), code=InputError.code, status=InputError.exit_status, as_json="--json" in typed)
     except (click.Abort, KeyboardInterrupt):
         return text.complain("Stopped.", code="stopped", status=130)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # click makes the second of the first
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has had enough; say no more at exit
+        return 1  # not 0: a check that comes after the output, such as --budget, was not made
     except OSError as error:
         return text.complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.", code="system", status=1)
     except Exception as error:  # noqa: BLE001 - the last line before a person: never a traceback

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dither
 from dither.core.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -76,7 +77,8 @@ def comparison(path: Path, counts: Sequence[int], runs: Sequence[Comparison], de
         if tight is not None:
             axes.plot(counts, lines[tight], color=BLUE, linewidth=3, label=tight, zorder=5)
         handles = {handle.get_label(): handle for handle in axes.get_lines()}
-        labels = [f"{name}: {_last(lines[name]):.3g}" for name in order]
+        loose = {row.name for run in runs for row in run.rows if row.kind != "upper bound"}
+        labels = [f"{name}{' (no bound)' if name in loose else ''}: {_last(lines[name]):.3g}" for name in order]
         legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "alignment": "left", "title": f"ε after {counts[-1]:,} steps"}
         axes.legend([handles[name] for name in order], labels, **legend)
         axes.set(xscale="log", yscale="log", xlabel="steps", ylabel=f"ε at δ = {delta:g}")
@@ -96,13 +98,13 @@ def trade_off(path: Path, told: Explanation) -> Path:
         axes.fill_between(rates, rates, curve.true_positive_rates, color=BLUE, alpha=0.10, linewidth=0)
         if told.event is not None:
             axes.plot(rates, curve.by_line, color=ORANGE, linestyle="--", label=f"all that {both} says")
-        exact = "best possible attack, exactly" if told.event is not None else f"best possible attack at {both}"
+        exact = "best possible attack on this event" if told.event is not None else f"best possible attack at {both}"
         axes.plot(rates, curve.true_positive_rates, color=BLUE, linewidth=2.6, label=exact)
         axes.plot(rates, rates, color=GREY, linestyle=":", label="guessing")
         for attack in told.attacks:
             point = (attack.false_positive_rate, attack.true_positive_rate)
             axes.plot(*point, marker="o", color=BLUE, markersize=6)
-            axes.annotate(f"{100 * point[1]:.3g} %", point, xytext=(9, -11), color=BLUE, **_LABEL)
+            axes.annotate(dither.accounting.tables.percent(point[1]), point, xytext=(9, -11), color=BLUE, **_LABEL)
         axes.set(xscale="log", yscale="log", xlim=(rates[0], 1), ylim=(rates[0], 1.25))
         axes.set_xlabel("false positive rate (wrongly accused)")
         axes.set_ylabel("true positive rate (found)")

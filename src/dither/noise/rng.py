@@ -83,7 +83,7 @@ class _Reserve:
 class _Stream:
     """A ChaCha20 keystream, buffered; the two public classes differ in where its keys come from."""
 
-    __slots__ = ("__weakref__", "_at", "_buffer", "_encryptor", "_key_left", "_lock", "_pid", "_reserves", "_seed_left")
+    __slots__ = ("__weakref__", "_at", "_buffer", "_busy", "_encryptor", "_key_left", "_lock", "_pid", "_reserves", "_seed_left", "_taking")
 
     private = True
 
@@ -97,6 +97,7 @@ class _Stream:
         """Forget the key, the buffered bytes and the buffered draws; the next request keys the stream afresh."""
         self._lock = threading.RLock()
         self._pid = os.getpid()
+        self._busy = self._taking = False
         self._encryptor: Any = None
         self._key_left = self._seed_left = 0
         self._buffer = np.zeros(_BUFFER, np.uint8)
@@ -104,18 +105,20 @@ class _Stream:
         self._reserves: OrderedDict[Hashable, _Reserve] = OrderedDict()
 
     def _rekey(self) -> None:
-        if self._seed_left > 0:
-            seed = bytearray(_SEED_BYTES)
-            self._encryptor.update_into(_ZEROS[:_SEED_BYTES], seed)
+        fresh = self._seed_left <= 0
+        seed = bytearray(_SEED_BYTES)
+        if fresh:
+            seed[:] = self._seed()
         else:
-            seed = bytearray(self._seed())
-            self._seed_left = _SEED_LIFE
+            self._encryptor.update_into(_ZEROS[:_SEED_BYTES], seed)
         try:
             self._encryptor = Cipher(algorithms.ChaCha20(builtins.bytes(seed[:32]), builtins.bytes(seed[32:])), None).encryptor()
         except UnsupportedAlgorithm:
             raise EntropyError("This build of OpenSSL has no ChaCha20: install one that has (the wheels of cryptography do).") from None
         seed[:] = bytearray(_SEED_BYTES)
         self._key_left = _KEY_LIFE
+        if fresh:
+            self._seed_left = _SEED_LIFE
 
     def _stream(self, out: NDArray[np.uint8]) -> None:
         """Write keystream over ``out``; the lock is held."""
@@ -136,22 +139,40 @@ class _Stream:
         return out
 
     def fill(self, out: NDArray[Any]) -> None:
-        """Overwrite a contiguous array with uniform bits."""
-        raw = out.view(np.uint8)
+        """Overwrite a contiguous array with uniform bits.
+
+        A position moves on *before* what lies there is copied, so that an interrupt (Ctrl-C) at any point wastes bytes but never has
+        them, or the zeros that replace them, handed out again.
+        """
+        if not out.flags.c_contiguous or out.dtype.hasobject:
+            raise checks.refuse("out", out.dtype, "a contiguous array of numbers")
+        raw = out.reshape(-1).view(np.uint8)
         count = len(raw)
         with self._lock:
             if os.getpid() != self._pid:
                 self._forked()
-            if count >= _LARGE:
-                self._stream(raw)
+            if self._busy:  # a signal handler, or a finaliser, came between two steps of a request of this very thread
+                self._aside().fill(out)
                 return
-            if self._at + count > _BUFFER:
-                self._stream(self._buffer)
-                self._at = 0
-            waiting = self._buffer[self._at : self._at + count]
-            raw[:] = waiting
-            waiting[:] = 0
-            self._at += count
+            self._busy = True
+            try:
+                if count >= _LARGE:
+                    self._stream(raw)
+                    return
+                at = self._at
+                if at + count > _BUFFER:
+                    self._at = _BUFFER
+                    self._stream(self._buffer)
+                    at = 0
+                self._at = at + count
+                raw[:] = self._buffer[at : at + count]
+                self._buffer[at : at + count] = 0
+            finally:
+                self._busy = False
+
+    def _aside(self) -> _Stream:
+        """Another stream of the same kind."""
+        raise NotImplementedError
 
     def _forked(self) -> None:
         """This is a child process of the one that made the stream."""
@@ -193,26 +214,37 @@ class _Stream:
         return self._raw(8 * _counted(count)).view(np.uint64)
 
     def take(self, law: Hashable, draw: Callable[[int], NDArray[Any]]) -> Any:  # noqa: ANN401 - int or float, as ``draw`` makes them
-        """One draw of ``law``, made by ``draw(count)`` in batches that are used up one by one and wiped."""
+        """One draw of ``law``, made by ``draw(count)`` in batches that are used up one by one and wiped; interrupts as in ``fill``."""
         with self._lock:
             if os.getpid() != self._pid:
                 self._forked()
-            reserve = self._reserves.get(law)
-            if reserve is None:
-                reserve = _Reserve()
-            else:
-                self._reserves.move_to_end(law)
-            at = reserve.at
-            if at == len(reserve.draws):
-                reserve.size = min(4 * reserve.size, _RESERVE_MAX)
-                reserve.draws, at = draw(reserve.size), 0
-                self._reserves[law] = reserve
-                if len(self._reserves) > _RESERVES_MAX:
-                    self._reserves.popitem(last=False)[1].wipe()
-            value = reserve.draws.item(at)
-            reserve.draws[at] = 0
-            reserve.at = at + 1
-            return value
+            if self._taking:
+                return draw(1).item(0)
+            self._taking = True
+            try:
+                reserve = self._reserves.get(law)
+                if reserve is None:
+                    reserve = _Reserve()
+                else:
+                    self._reserves.move_to_end(law)
+                at = reserve.at
+                if at >= len(reserve.draws):
+                    self._refill(law, reserve, draw)
+                    at = 0
+                reserve.at = at + 1
+                value = reserve.draws.item(at)
+                reserve.draws[at] = 0
+                return value
+            finally:
+                self._taking = False
+
+    def _refill(self, law: Hashable, reserve: _Reserve, draw: Callable[[int], NDArray[Any]]) -> None:
+        reserve.size = min(4 * reserve.size, _RESERVE_MAX)
+        reserve.at = reserve.size
+        reserve.draws = draw(reserve.size)
+        self._reserves[law] = reserve
+        if len(self._reserves) > _RESERVES_MAX:
+            self._reserves.popitem(last=False)[1].wipe()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise RefusedError(f"A {type(self).__name__} cannot be copied or pickled: the copy would draw the same noise. Make a new one.")
@@ -234,6 +266,9 @@ class SecureRng(_Stream):
 
     def _seed(self) -> builtins.bytes:
         return _entropy()
+
+    def _aside(self) -> _Stream:
+        return SecureRng()
 
     def __repr__(self) -> str:
         return "SecureRng()"
@@ -259,6 +294,9 @@ class UnsafeSeededRng(_Stream):
         label = f"dither UnsafeSeededRng {self._given} {self._counter} ".encode()
         self._counter += 1
         return sha256(label + b"key").digest() + sha256(label + b"nonce").digest()[:16]
+
+    def _aside(self) -> _Stream:
+        return UnsafeSeededRng(self._given)
 
     def _forked(self) -> None:
         """Predictable before, predictable after: a child goes on where its parent was."""

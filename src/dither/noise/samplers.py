@@ -41,6 +41,7 @@ _BLOCK = 1 << 17
 _EXACT_UNIT, _ROUNDED_UNIT = 2.02 * 2.0**-53, 3.02 * 2.0**-53
 _SLOP = 2.0**-50
 _COIN_MARGIN = 2.0**-40
+_EXPONENT_MIN = Fraction(1, 1 << 10_000)
 _NOBODY = np.empty(0, np.intp)
 
 Number = Fraction | float | int
@@ -87,8 +88,8 @@ def bernoulli_exp(x: Number, size: int | None = None, rng: Rng | None = None) ->
     """
     source = array_rng(rng)
     exact = _rational("x", x, "a number ≥ 0")
-    if exact < 0:
-        raise checks.refuse("x", x, "a number ≥ 0")
+    if exact < 0 or 0 < exact < _EXPONENT_MIN:
+        raise checks.refuse("x", x, "a number ≥ 0", "Between 0 and 2**-10000 nothing is resolved: use 0." if exact > 0 else "")
 
     def digits(bits: int) -> int:
         more = 64
@@ -300,7 +301,8 @@ def _round_into(out: NDArray[Any], step: float | None, law: _cells.Law, scale: F
     for start in range(0, len(out), _cells.CHUNK):
         chunk = out[start : start + _cells.CHUNK]
         t, near = space[0, : len(chunk)], space[1, : len(chunk)]
-        np.multiply(places[start : start + len(chunk)], unit, out=t)
+        with np.errstate(under="ignore"):  # at the smallest scales every draw rounds to 0
+            np.multiply(places[start : start + len(chunk)], unit, out=t)
         np.rint(t, out=near)
         if step is None:
             chunk[:] = near
@@ -310,7 +312,8 @@ def _round_into(out: NDArray[Any], step: float | None, law: _cells.Law, scale: F
         np.subtract(t, near, out=near)
         np.abs(near, out=near)
         np.abs(t, out=t)
-        t *= error
+        with np.errstate(under="ignore"):
+            t *= error
         t += near
         doubtful += (np.flatnonzero(t >= limit) + start).tolist()
     for i in sorted({*doubtful, *known}):
@@ -409,7 +412,8 @@ def snap(values: float | NDArray[Any], step: float) -> float | NDArray[np.float6
 
 def _snapped(values: NDArray[np.float64], step: float) -> NDArray[np.float64]:
     on_grid = np.abs(values) >= 2.0**52 * step  # such floats are multiples of step already
-    units = np.where(on_grid, 0.0, values) / step
+    with np.errstate(under="ignore"):  # what underflows is far below half a step
+        units = np.where(on_grid, 0.0, values) / step
     return np.where(on_grid, values, np.rint(units) * step) + 0.0
 
 
@@ -430,6 +434,8 @@ def add_noise(values: float | NDArray[Any], noise: float | NDArray[np.float64], 
     moved = _snapped(_values(values), step)
     if np.shape(noise) != moved.shape:
         raise checks.refuse("noise", type(noise), "one number of noise for every value", "Draw it with the size of the values.")
+    if not bool(np.all(_snapped(np.asarray(noise, np.float64), step) == noise)):
+        raise checks.refuse("noise", type(noise), "multiples of step", "Draw it at the scale that step was made for.")
     total: NDArray[np.float64] = moved + noise
     return total if moved.ndim else float(total)
 

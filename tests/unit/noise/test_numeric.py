@@ -214,6 +214,8 @@ def test_no_error_depends_on_a_value(kind, bounds):
 def test_nan_counts_as_zero_and_everything_is_clamped_into_the_bounds():
     mechanism = GaussianMechanism(noise_multiplier=1e-3, sensitivity=1e-6, bounds=(2.0, 3.0))
     assert mechanism.measure([NAN, INF, -INF, 2.5, 99, 2**70]).value == pytest.approx([2, 3, 2, 2.5, 3, 3], abs=1e-6)
+    for value, held in ((1.0, 2), (9.0, 3), (2.5, 2.5), (NAN, 2), (-INF, 2), (INF, 3), (0, 2), (9, 3)):
+        assert mechanism.measure(value).value == pytest.approx(held, abs=1e-6)
     free = GaussianMechanism(noise_multiplier=1e-3, sensitivity=1e-6)
     assert free.measure([NAN, 7.0]).value == pytest.approx([0, 7], abs=1e-6)
     assert free.measure(INF).value == pytest.approx(2.0**960)
@@ -348,6 +350,13 @@ def test_extreme_integers_do_not_wrap():
         low, high = mechanism.measure(np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])).value
         assert abs(int(low) + 2**62) < 1000
         assert abs(int(high) - 2**62) < 1000
+
+
+def test_huge_integers_of_every_type_are_held_at_the_same_place():
+    huge = (2**63, np.uint64(2**64 - 1), [2**70], np.array([2**64 - 1], np.uint64), np.array([2**63 - 1]))
+    for mechanism in (*WHOLES, *(kind(noise_multiplier=1e-3, sensitivity=1.0) for kind in FLOATS)):
+        for value in huge:
+            assert np.ravel(mechanism.measure(value).value)[0] == pytest.approx(2**62, abs=1000)
 
 
 def test_the_events_of_discrete_mechanisms():

@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+import sys
 import threading
 
 import numpy as np
@@ -188,6 +189,74 @@ def test_what_was_handed_out_is_wiped():
     [reserve] = rng._reserves.values()
     assert not reserve.draws[: reserve.at].any()
     assert reserve.draws[reserve.at :].all()
+
+
+@pytest.mark.parametrize(("ask", "warm"), [
+    (lambda rng: rng.bytes(64), 10),
+    (lambda rng: rng.bytes(64), 4_090),
+    (lambda rng: rng.bytes(5_000), (1 << 20) - 100),
+    (lambda rng: samplers.gaussian(1.0, rng=rng), 0),
+])  # fmt: skip
+def test_an_interrupt_at_any_line_never_hands_out_zeros_or_repeats(ask, warm):
+    """Ctrl-C at each line of the module in turn; whatever is handed out afterwards is fresh."""
+    for line in range(1, 400):
+        rng = UnsafeSeededRng(31)
+        before = {rng.bytes(8)}
+        if warm:
+            rng.bytes(warm)
+        for _ in range(3):
+            before.add(samplers.gaussian(1.0, rng=rng))
+        left = [line]
+
+        def trace(frame, event, _arg, left=left):
+            if frame.f_code.co_filename != rng_module.__file__:
+                return None
+            if event == "line":
+                left[0] -= 1
+                if left[0] == 0:
+                    raise KeyboardInterrupt
+            return trace
+
+        sys.settrace(trace)
+        try:
+            ask(rng)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(None)
+        words = rng.bytes(2_000)
+        after = [words[i : i + 8] for i in range(0, 2_000, 8)] + [samplers.gaussian(1.0, rng=rng) for _ in range(40)]
+        assert len(set(after)) == len(after)
+        assert not before & set(after)
+        assert bytes(8) not in after
+        assert 0.0 not in after
+        if left[0] > 0:
+            break
+    else:
+        raise AssertionError("the request is longer than was tried")
+    assert line > 10
+
+
+def test_a_request_in_the_middle_of_a_request_is_served_elsewhere():
+    rng = SecureRng()
+    rng.bytes(8)
+    samplers.gaussian(1.0, rng=rng)
+    at, [reserve] = rng._at, rng._reserves.values()
+    position = reserve.at
+    rng._busy = rng._taking = True
+    assert len(set(rng.bytes(64))) > 8
+    assert samplers.gaussian(1.0, rng=rng) != 0
+    assert (rng._at, reserve.at) == (at, position)
+
+
+def test_fill_wants_a_contiguous_array():
+    rng = SecureRng()
+    out = np.zeros((50, 40))
+    rng.fill(out)
+    assert out.all()
+    for bad in (out[:, ::2], np.array([None])):
+        with pytest.raises(InputError, match="contiguous"):
+            rng.fill(bad)
 
 
 def test_reserves_are_few_and_wiped_when_dropped():

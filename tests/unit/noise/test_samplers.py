@@ -340,6 +340,9 @@ def test_coins_at_the_ends():
         assert np.all(bernoulli_exp(5e-324, size))
         assert not np.any(bernoulli_exp(1e308, size))
         assert not np.any(bernoulli_exp(10**400, size))
+        assert np.all(bernoulli_exp(Fraction(1, 1 << 10_000), size))
+        with pytest.raises(InputError, match="use 0"):
+            bernoulli_exp(Fraction(1, 10**30_000), size)
 
 
 @pytest.mark.parametrize("bad", [-0.1, 1.1, math.nan, math.inf, "1", None, True, Fraction(-1, 3), Fraction(4, 3)], ids=repr)
@@ -494,6 +497,22 @@ def test_noise_must_have_the_shape_of_the_values():
         add_noise(np.zeros(3), 1.0, 1.0)
     with pytest.raises(InputError, match="one number of noise for every value"):
         add_noise(1.0, np.zeros(3), 1.0)
+
+
+def test_noise_must_be_on_the_grid():
+    with pytest.raises(InputError, match="multiples of step"):
+        add_noise(1.0, 0.3, 0.25)
+    with pytest.raises(InputError, match="multiples of step"):
+        add_noise(np.zeros(2), np.array([0.25, math.nan]), 0.25)
+
+
+def test_a_strict_numpy_changes_nothing():
+    with np.errstate(all="raise"):
+        assert snap(1e-310, 2.0**30) == 0.0
+        assert snap(np.array([5e-324, 1e300]), 2.0**900).tolist() == [0.0, snap(1e300, 2.0**900)]
+        assert rounded_laplace(5e-324, 10).tolist() == [0] * 10
+        for sampler in (*INTEGER, *FLOAT):
+            assert len(sampler(700.0, 40_000)) == 40_000
 
 
 def test_snapped_sensitivity_rounds_up():

@@ -240,8 +240,60 @@ def test_noise_is_never_less_than_the_event_says(monkeypatch, multiplier, dimens
             l1 = getattr(counter, "noise", "") == "laplace"
             growth = Fraction(size) if l1 else Fraction(math.isqrt(size << 80), 1 << 40)
             assert absolute >= Fraction(multiplier) * (Fraction(sensitivity) + growth * Fraction(counter.grid_step))
+            moved = Fraction(sensitivity) + (growth + Fraction(1, 1000)) * Fraction(counter.grid_step)
+            assert absolute <= Fraction(multiplier) * moved * (1 + Fraction(1, 2**45))
             assert absolute <= Fraction(multiplier) * Fraction(sensitivity) * (1 + Fraction(1, 1000))
+            assert running._noise.next().shape == (size,)
             monkeypatch.undo()
+
+
+def test_the_grid_is_fine_beside_the_sensitivity_and_fits_the_noise():
+    assert tree(8).grid_step == 2.0**-20
+    assert tree(8, dimension=4).grid_step == 2.0**-21
+    assert tree(8, dimension=4, noise="laplace").grid_step == 2.0**-22
+    assert tree(8, sensitivity=3.0).grid_step == 2.0**-19
+    assert tree(8, noise="discrete_laplace", sensitivity=8).grid_step == 1.0
+    root = {"coefficients": (1.0, 0.5), "steps": 8, "noise_multiplier": 1.0}
+    assert MatrixCounter(**root).grid_step == 2.0**-20
+    assert MatrixCounter(**root)._unit == 2.0**-16
+    assert MatrixCounter(**{**root, "coefficients": (3.0, 0.5)})._unit == 2.0**-15
+    assert MatrixCounter(**root, dimension=16).grid_step == 2.0**-22
+    assert TreeCounter(noise_multiplier=2.0**36, steps=8).grid_step == 2.0**-15  # 2·2³⁶/2⁵²
+    assert MatrixCounter(**{**root, "noise_multiplier": 2.0**20}).grid_step == 2.0**-15
+    for multiplier in (1e-3, 1.0, 1e6, 1e11):
+        for counter in (TreeCounter(noise_multiplier=multiplier, steps=8), MatrixCounter(**{**root, "noise_multiplier": multiplier})):
+            assert counter.noise_scale / counter.grid_step / getattr(counter, "_unit", 1.0) <= 2**54
+
+
+@pytest.mark.parametrize("make", [TreeCounter, lambda **more: MatrixCounter(coefficients=(1.0, 0.5), **more)])
+def test_noise_that_fits_no_integer_is_refused(make):
+    with pytest.raises(InputError, match="noise_multiplier=1000000000000.0"):
+        make(noise_multiplier=1e12, steps=8, dimension=2**30)
+
+
+def test_intervals_are_the_quantile_of_the_worst_step_and_the_rounding():
+    from_table = 1.959963984540054
+    counter = tree(6)
+    worst = max(counter.noise_std(t) for t in range(1, 7))
+    assert counter.interval().half_width == pytest.approx(from_table * worst + 2.0**-20 * (6 + 2 * 4) / 2, abs=1e-9)
+    assert counter.interval().confidence == 0.95
+    root = MatrixCounter(noise_multiplier=1.0, steps=6, coefficients=square_root_coefficients(6))
+    spread = math.sqrt(6 * np.sum(np.array(_toeplitz.growth(root.coefficients, 6))[-1]))
+    slack = root.grid_step * (6 + spread * root._unit) / 2
+    assert root.interval().half_width == pytest.approx(from_table * root.noise_std(6) + slack, abs=1e-10)
+    assert root.interval().confidence == 0.95
+    for share in (0.5, 0.9, 0.999):
+        laplace = tree(6, noise="laplace")
+        worst = max(laplace._worst_steps(), key=laplace.noise_std)
+        reach = (laplace.interval(share).half_width - laplace.grid_step * (6 + 2 * 4) / 2) / laplace.noise_scale
+        assert stream._laplace_tail(reach, laplace._weights(worst, ended=worst == 6)) == pytest.approx(1 - share, rel=1e-6)
+
+
+def test_upper_root_finds_the_least_that_will_do():
+    for goal in (0.9, 0.5, 1e-3, 1e-9):
+        assert stream._upper_root(lambda t: math.exp(-t), goal) == pytest.approx(-math.log(goal), rel=1e-12)
+        assert math.exp(-stream._upper_root(lambda t: math.exp(-t), goal)) <= goal
+    assert stream._upper_root(lambda t: 0.0 if t >= 1 else 1.0, 0.0) == 1.0
 
 
 def test_events():

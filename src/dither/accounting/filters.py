@@ -1,0 +1,585 @@
+"""Adaptive composition as arithmetic: privacy filters, that refuse what would overspend, and odometers, that report.
+
+Events may be chosen one by one, each after seeing the answers of the earlier ones, prices included. A filter is an
+immutable state: ``would`` says whether an event still fits, ``after`` gives the state that has it written down (price
+first, record, then run). Amounts are exact rationals; what an event costs is rounded up, never a sum. Every class names
+the theorem it rests on and refuses what the theorem does not cover. Proofs: docs/proofs/filters.md.
+
+>>> from dither import events as ev
+>>> book = PureFilter.open(epsilon=1.0)
+>>> for _ in range(10):
+...     book = book.after(ev.PureDp(0.1))
+>>> book.remaining, book.would(ev.PureDp(1e-9)).allowed
+((Fraction(0, 1),), False)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from dither.accounting import _exact, rdp
+from dither.accounting._bounds import Move
+from dither.core import checks
+from dither.core import events as ev
+from dither.core.errors import DecodeError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError
+from dither.core.units import Neighbors
+from dither.core.units import neighbors as as_neighbors
+
+Amounts = tuple[Fraction, ...]
+ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+"""Orders of a Rényi filter or odometer when none are named."""
+_RECORDS_MAX = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an event fits, what it costs in the filter's currencies, and in words why not."""
+
+    allowed: bool
+    price: Amounts
+    reason: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Book:
+    """What filters and odometers share: what was spent, on how many events, for which neighbours."""
+
+    spent: Amounts
+    events: int = 0
+    neighbors: Neighbors = Neighbors.ADD_REMOVE
+    group: int = 1
+
+    kind: ClassVar[str]
+    theorem: ClassVar[str]
+    """What the guarantee rests on: authors, year, number."""
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """Names of the amounts, in their order."""
+        raise NotImplementedError
+
+    def _price(self, event: ev.Event) -> Amounts:
+        raise NotImplementedError
+
+    def price(self, event: ev.Event) -> Amounts:
+        """What the event costs, exactly or rounded up; refused where the theorem does not cover it."""
+        if not ev.is_event(event):
+            raise checks.refuse("event", event, "an event, such as events.Gaussian(noise_multiplier=1.1)")
+        return self._price(event)
+
+    @property
+    def _move(self) -> Move:
+        return Move(replace=self.neighbors is Neighbors.REPLACE, group=self.group)
+
+    def _added(self, price: Amounts) -> Self:
+        return replace(self, spent=tuple(map(sum, zip(self.spent, price, strict=True))), events=self.events + 1)
+
+    def _refuse(self, event: ev.Event, currency: str, advice: str) -> NotPriceableError:
+        return NotPriceableError(f"{type(event).__name__} has no finite {currency}, which is what a {self.kind} filter adds up. {advice}")
+
+    def to_dict(self) -> dict[str, object]:
+        """A plain JSON value; ``from_dict`` gives the equal state back, exactly."""
+        made: dict[str, object] = {"filter": self.kind, "neighbors": self.neighbors.value, "group": self.group, "events": self.events}
+        for name in ("limit", "spent", "orders"):
+            held = getattr(self, name, None)
+            if held is not None:
+                made[name] = [str(amount) if isinstance(amount, Fraction) else amount for amount in held]
+        for name in ("epsilon", "delta"):
+            held = getattr(self, name, None)
+            if held is not None:
+                made[name] = str(held)
+        return made
+
+
+@dataclass(frozen=True, kw_only=True)
+class Filter(_Book):
+    """A budget that adaptively chosen events draw on; ``after`` raises before it could ever be exceeded."""
+
+    limit: Amounts
+
+    @property
+    def remaining(self) -> Amounts:
+        """What is left of each currency."""
+        return tuple(most - used for most, used in zip(self.limit, self.spent, strict=True))
+
+    def _short(self, after: Amounts) -> list[int]:
+        return [i for i, (used, most) in enumerate(zip(after, self.limit, strict=True)) if used > most]
+
+    def _fits(self, after: Amounts) -> bool:
+        return not self._short(after)
+
+    def would(self, event: ev.Event) -> Decision:
+        """Whether the event may still run. Nothing is recorded; the event's price must be one the filter can add."""
+        price = self.price(event)
+        after = self._added(price).spent
+        if self._fits(after):
+            return Decision(True, price)
+        names = self.currencies
+        told = "; ".join(
+            f"{names[i]}: it costs {float(price[i]):.6g}, {float(max(self.limit[i] - self.spent[i], Fraction(0))):.6g} is left"
+            for i in self._short(after)
+        )
+        return Decision(False, price, f"{type(event).__name__} would overspend: {told}.")
+
+    def after(self, event: ev.Event) -> Self:
+        """The state with the event written down; OverBudgetError, and no new state, where it does not fit."""
+        decision = self.would(event)
+        if not decision.allowed:
+            raise OverBudgetError(decision.reason)
+        return self._added(decision.price)
+
+
+def _limit(name: str, value: float | Fraction, high: float) -> Fraction:
+    if isinstance(value, Fraction):
+        if not 0 <= value <= high:
+            raise checks.refuse(name, value, f"a number from 0 to {high:g}")
+        return value
+    return _exact.written(checks.between(name, value, 0.0, high))
+
+
+def _opened(neighbors: Neighbors | str, group: int) -> dict[str, Any]:
+    return {"neighbors": as_neighbors(neighbors), "group": checks.count("group", group, high=rdp.GROUP_MAX)}
+
+
+# ------------------------------------------------------------------------------------------------ filters
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureFilter(Filter):
+    """Σε ≤ limit, for events that are pure; the whole is (limit, 0)-DP."""
+
+    kind: ClassVar[str] = "pure"
+    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016, Theorem 3.6 (basic composition is a valid filter)"
+
+    @classmethod
+    def open(cls, epsilon: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> PureFilter:
+        """An unspent filter."""
+        limit = _limit("epsilon", epsilon, checks.EPSILON_MAX)
+        return cls(limit=(limit,), spent=(Fraction(0),), **_opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """One: ε."""
+        return ("ε",)
+
+    def _price(self, event: ev.Event) -> Amounts:
+        found = _exact.pure(event, self._move)
+        if found is None:
+            raise self._refuse(event, "ε at δ = 0", "Use a zcdp or rdp filter.")
+        return (found,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApproxFilter(Filter):
+    """Σε ≤ limit and Σδ ≤ limit, for events that state an (ε, δ); the whole is (ε, δ)-DP."""
+
+    kind: ClassVar[str] = "approx"
+    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016, Theorem 3.6 (basic composition is a valid filter)"
+
+    @classmethod
+    def open(cls, epsilon: float, delta: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ApproxFilter:
+        """An unspent filter."""
+        limit = _limit("epsilon", epsilon, checks.EPSILON_MAX), _exact.written(checks.delta(delta))
+        return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """ε and δ."""
+        return ("ε", "δ")
+
+    def _price(self, event: ev.Event) -> Amounts:
+        found = _exact.approximate(event, self._move)
+        if found is None:
+            raise self._refuse(event, "(ε, δ) of its own", "State one with ApproxDp(epsilon, delta), or use a zcdp or rdp filter.")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvancedFilter(Filter):
+    """Advanced composition, fully adaptive: √(2 log(1/δ′)·Σε²) + Σε²/2 ≤ ε and Σδ ≤ δ″; the whole is (ε, δ′ + δ″)-DP.
+
+    The rule on ε is Σε² ≤ V with V its root, so what is added up is exact: Σε² and Σδ.
+    """
+
+    kind: ClassVar[str] = "advanced"
+    theorem: ClassVar[str] = "Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1 (advanced composition, fully adaptive, same rate)"
+
+    @classmethod
+    def open(
+        cls, epsilon: float, delta: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
+    ) -> AdvancedFilter:
+        """An unspent filter; ``side_delta`` of δ is kept for events that have a δ of their own."""
+        target, slack = _split_delta(epsilon, delta, side_delta)
+        wide = math.log(1 / slack) * (1 + 1e-15)
+        root = epsilon / (math.sqrt(0.5 * wide) + math.sqrt(0.5 * wide + 0.5 * epsilon))  # √V: V/2 + √(2·wide·V) = ε
+        squares = Fraction((root * (1 - 1e-14)) ** 2 * (1 - 1e-14))
+        return cls(limit=(squares, target), spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """Σε² and δ."""
+        return ("Σε²", "δ")
+
+    def _price(self, event: ev.Event) -> Amounts:
+        squares = _squares(event, self._move)
+        if squares is None:
+            raise self._refuse(event, "(ε, δ) of its own", "State one with ApproxDp(epsilon, delta), or use a zcdp or rdp filter.")
+        return squares
+
+
+def _squares(event: ev.Event, move: Move) -> Amounts | None:
+    """(Σε², Σδ) over the parts of an event, which the theorem takes one by one."""
+    match event:
+        case ev.Repeat(event=ev.Subsample(sampler=ev.Shuffled())):
+            found = _exact.approximate(event, move)
+        case ev.Repeat(event=inner, count=count):
+            each = _squares(inner, move)
+            return None if each is None else tuple(count * amount for amount in each)
+        case ev.Sequence(events=members):
+            parts = [_squares(member, move) for member in members]
+            known = [p for p in parts if p is not None]
+            return tuple(map(sum, zip(*known, strict=True))) if len(known) == len(parts) else None
+        case _:
+            found = _exact.approximate(event, move)
+    return None if found is None else (_exact.rounded_up(found[0] ** 2), found[1])
+
+
+def _split_delta(epsilon: float, delta: float, side_delta: float) -> tuple[Fraction, float]:
+    """(δ kept for events, δ left for the conversion)."""
+    checks.positive("epsilon", epsilon, high=checks.EPSILON_MAX)
+    side = _exact.written(checks.delta(side_delta, "side_delta"))
+    left = _exact.written(checks.delta(delta, zero=False)) - side
+    if left <= 0:
+        raise checks.refuse("side_delta", side_delta, f"less than delta={delta!r}, so that some δ is left for the conversion")
+    return side, float(left) * (1 - 1e-15)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZcdpFilter(Filter):
+    """Σρ ≤ limit (and Σδ ≤ side account), for events with a ρ; the whole is δ-approximately limit-zCDP."""
+
+    kind: ClassVar[str] = "zcdp"
+    theorem: ClassVar[str] = (
+        "Feldman & Zrnic 2021, Theorem 4.3, at every order at once; with a side account for δ: Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 2"
+    )
+
+    @classmethod
+    def open(cls, rho: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ZcdpFilter:
+        """An unspent filter for ρ, with ``side_delta`` for events that have a δ of their own."""
+        limit = _limit("rho", rho, checks.EPSILON_MAX), _exact.written(checks.delta(side_delta, "side_delta"))
+        return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+
+    @classmethod
+    def for_epsilon(
+        cls, epsilon: float, delta: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
+    ) -> ZcdpFilter:
+        """An unspent filter whose whole is (ε, δ)-DP: the largest ρ that converts to them."""
+        side, slack = _split_delta(epsilon, delta, side_delta)
+        low, high = 0.0, float(epsilon)
+        for _ in range(80):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if rdp.epsilon_of_zcdp(middle, slack).value <= epsilon else (low, middle)
+        return cls(limit=(Fraction(low), side), spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """ρ and δ."""
+        return ("ρ", "δ")
+
+    def epsilon(self, delta: float) -> float:
+        """The whole is (ε, δ)-DP when the filter is spent to its limit, whatever was chosen: its side account is in δ."""
+        left = float(_exact.written(checks.delta(delta)) - self.limit[1]) * (1 - 1e-15)
+        return rdp.epsilon_of_zcdp(float(self.limit[0]) * (1 + 1e-15), left).value if left > 0 else math.inf
+
+    def _price(self, event: ev.Event) -> Amounts:
+        stripped, side = rdp.without_delta(event, neighbors=self.neighbors, group=self.group)
+        found = _exact.rho(stripped, self._move)
+        if found is None:
+            raise self._refuse(event, "ρ", "Use an rdp filter, or state a bound with ApproxDp(epsilon, delta).")
+        return found, _exact.rounded_up(_exact.written(side))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RdpFilter(Filter):
+    """Σ D_α ≤ B_α at one fixed order, or at any one of several; the whole is (ε, δ)-DP.
+
+    With one order this is the theorem as published. With m orders an event fits while *some* order still holds, and
+    each order is held to (ε, δ/m): which order holds may depend on the answers, so the δ's of all are added (proof page).
+    An event whose divergence is infinite at an order uses that order up for good.
+    """
+
+    orders: tuple[float, ...]
+    epsilon: Fraction
+    delta: Fraction
+
+    kind: ClassVar[str] = "rdp"
+    theorem: ClassVar[str] = (
+        "Feldman & Zrnic 2021, Theorem 4.3 (Lécuyer 2021, Theorem 1), at fixed orders; several share δ by the union bound"
+    )
+
+    @classmethod
+    def open(
+        cls,
+        epsilon: float,
+        delta: float,
+        *,
+        orders: Iterable[float] = ORDERS,
+        side_delta: float = 0.0,
+        neighbors: Neighbors | str = Neighbors.ADD_REMOVE,
+        group: int = 1,
+    ) -> RdpFilter:
+        """An unspent filter; ``orders`` are fixed here, before anything is asked."""
+        side, slack = _split_delta(epsilon, delta, side_delta)
+        asked = _orders(orders)
+        each = slack / len(asked) * (1 - 1e-15)
+        limits = [Fraction(max(_order_limit(a, epsilon, each), 0.0)) for a in asked]
+        kept = [(a, most) for a, most in zip(asked, limits, strict=True) if most > 0]
+        if not kept:
+            raise RefusedError(f"ε = {epsilon:g} at δ = {delta:g} leaves nothing to spend at orders {asked}: add larger orders.")
+        return cls(
+            limit=(*(most for _, most in kept), side),
+            spent=(Fraction(0),) * (len(kept) + 1),
+            orders=tuple(a for a, _ in kept),
+            epsilon=_exact.written(epsilon),
+            delta=_exact.written(delta),
+            **_opened(neighbors, group),
+        )
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """A Rényi divergence for each order, and δ."""
+        return (*(f"D at order {a:g}" for a in self.orders), "δ")
+
+    def _fits(self, after: Amounts) -> bool:
+        held = any(used <= most for used, most in zip(after[:-1], self.limit[:-1], strict=True))
+        return held and after[-1] <= self.limit[-1]
+
+    def _price(self, event: ev.Event) -> Amounts:
+        stripped, side = rdp.without_delta(event, neighbors=self.neighbors, group=self.group)
+        found = rdp.curve(stripped, self.orders, neighbors=self.neighbors, group=self.group).tolist()
+        if all(math.isinf(d) for d in found):
+            raise self._refuse(event, "Rényi divergence", "State a bound with ApproxDp(epsilon, delta), paid from side_delta.")
+        prices = [
+            _exact.rounded_up(Fraction(d) * (1 + Fraction(1, 10**12))) if math.isfinite(d) else most + 1
+            for d, most in zip(found, self.limit, strict=False)
+        ]
+        return (*prices, _exact.written(side))
+
+
+def _orders(orders: Iterable[float]) -> tuple[float, ...]:
+    found = tuple(sorted({checks.between("orders", a, 1.0, rdp.ORDER_MAX) for a in orders}))
+    if not found or found[0] <= 1:
+        raise checks.refuse("orders", found, "one or more numbers above 1")
+    return found
+
+
+def _order_limit(order: float, epsilon: float, delta: float) -> float:
+    """The largest D that converts to (ε, δ) at this order, rounded down (Canonne, Kamath & Steinke 2020)."""
+    most = epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
+    return most - 1e-14 * (1 + epsilon + abs(math.log(delta)) / (order - 1))
+
+
+# ------------------------------------------------------------------------------------------------ odometers
+
+
+@dataclass(frozen=True, kw_only=True)
+class PureOdometer(_Book):
+    """Σε and Σδ so far: at any stopping time, however chosen, what was released is (Σε, Σδ)-DP."""
+
+    kind: ClassVar[str] = "pure_odometer"
+    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016, Section 4 (basic composition is a valid odometer)"
+
+    @classmethod
+    def open(cls, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> PureOdometer:
+        """An odometer at zero."""
+        return cls(spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """ε and δ."""
+        return ("ε", "δ")
+
+    @property
+    def reading(self) -> tuple[Fraction, Fraction]:
+        """(ε, δ) so far."""
+        return self.spent[0], min(self.spent[1], Fraction(1))
+
+    def after(self, event: ev.Event) -> Self:
+        """The state with the event written down."""
+        return self._added(self.price(event))
+
+    def _price(self, event: ev.Event) -> Amounts:
+        found = _exact.approximate(event, self._move)
+        if found is None:
+            raise self._refuse(event, "(ε, δ) of its own", "Use a RenyiOdometer.")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenyiOdometer(_Book):
+    """min over orders of Σ D_α + log(m/δ)/(α − 1): bounds the privacy loss at all times at once, but for probability δ.
+
+    The loss of one order, exponentiated, is a supermartingale; Ville's inequality bounds it for ever, m orders share δ.
+    """
+
+    orders: tuple[float, ...]
+    delta: Fraction
+
+    kind: ClassVar[str] = "renyi_odometer"
+    theorem: ClassVar[str] = (
+        "Lécuyer 2021, Section 5, and Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 5 (Ville's inequality, fixed order each)"
+    )
+
+    @classmethod
+    def open(
+        cls, delta: float, *, orders: Iterable[float] = ORDERS, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
+    ) -> RenyiOdometer:
+        """An odometer at zero; δ and the orders are fixed here."""
+        asked = _orders(orders)
+        share = _exact.written(checks.delta(delta, zero=False))
+        return cls(spent=(Fraction(0),) * (len(asked) + 1), orders=asked, delta=share, **_opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """A Rényi divergence for each order, and δ."""
+        return (*(f"D at order {a:g}" for a in self.orders), "δ")
+
+    @property
+    def reading(self) -> tuple[float, Fraction]:
+        """(ε, δ) so far: the loss is at most ε but for probability δ, at every time up to now and any stopping time."""
+        wide = math.log(len(self.orders)) - math.log(float(self.delta))
+        found = [float(min(used, Fraction(10**300))) + wide / (a - 1) for a, used in zip(self.orders, self.spent, strict=False)]
+        epsilon = min(found) * (1 + 1e-14) if self.events else 0.0
+        return (epsilon if epsilon < 1e299 else math.inf), min(self.delta + self.spent[-1], Fraction(1))
+
+    def after(self, event: ev.Event) -> Self:
+        """The state with the event written down; an order at which the event is unbounded is lost for good."""
+        return self._added(self.price(event))
+
+    def _price(self, event: ev.Event) -> Amounts:
+        stripped, side = rdp.without_delta(event, neighbors=self.neighbors, group=self.group)
+        found = rdp.curve(stripped, self.orders, neighbors=self.neighbors, group=self.group)
+        if not np.isfinite(found).any():
+            raise self._refuse(event, "Rényi divergence", "State a bound with ApproxDp(epsilon, delta).")
+        dear = Fraction(10**301)
+        prices = [_exact.rounded_up(Fraction(d) * (1 + Fraction(1, 10**12))) if math.isfinite(d) else dear for d in found.tolist()]
+        return (*prices, _exact.written(side))
+
+
+# ------------------------------------------------------------------------------------------------ one budget per record
+
+
+@dataclass(frozen=True, kw_only=True)
+class IndividualFilter:
+    """A ρ budget for each record: a record takes part only while *its own* price still fits; the whole is limit-zCDP.
+
+    The price of a record is what its presence costs on the data at hand (for a clipped sum: Gaussian(std / its own norm)),
+    so prices, who is active and what is spent are private: none of them may be released or acted on in public.
+    """
+
+    limit: Fraction
+    spent: Mapping[str, Fraction]
+
+    kind: ClassVar[str] = "individual"
+    theorem: ClassVar[str] = "Feldman & Zrnic 2021, Theorem 4.5 (individual Rényi filter), at every order at once; neighbours add_remove"
+
+    @classmethod
+    def open(cls, rho: float) -> IndividualFilter:
+        """An unspent filter: every record may spend ``rho``."""
+        return cls(limit=_limit("rho", rho, checks.EPSILON_MAX), spent={})
+
+    def _prices(self, events: Mapping[str, ev.Event]) -> dict[str, Fraction]:
+        if not isinstance(events, Mapping) or len(events) > _RECORDS_MAX:
+            raise checks.refuse("events", type(events).__name__, "a map from record to event")
+        known: dict[ev.Event, Fraction] = {}
+        for event in events.values():
+            if event not in known:
+                known[event] = rdp.zcdp(event)
+        return {record: known[event] for record, event in events.items()}
+
+    def active(self, events: Mapping[str, ev.Event]) -> frozenset[str]:
+        """The records whose own price still fits; run the analysis on these alone."""
+        prices = self._prices(events)
+        return frozenset(r for r, price in prices.items() if self.spent.get(r, Fraction(0)) + price <= self.limit)
+
+    def after(self, events: Mapping[str, ev.Event]) -> IndividualFilter:
+        """The state with the active records charged, each its own price; the others took no part."""
+        prices = self._prices(events)
+        made = dict(self.spent)
+        for record, price in prices.items():
+            total = made.get(record, Fraction(0)) + price
+            if total <= self.limit:
+                made[record] = total
+        return IndividualFilter(limit=self.limit, spent=made)
+
+    def remaining(self, record: str) -> Fraction:
+        """What the record has left."""
+        return self.limit - self.spent.get(record, Fraction(0))
+
+    def to_dict(self) -> dict[str, object]:
+        """A plain JSON value. It is private: it tells what each record spent."""
+        return {"filter": self.kind, "limit": str(self.limit), "spent": {record: str(used) for record, used in sorted(self.spent.items())}}
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+AnyFilter = PureFilter | ApproxFilter | AdvancedFilter | ZcdpFilter | RdpFilter | PureOdometer | RenyiOdometer | IndividualFilter
+_KINDS: dict[str, type[_Book]] = {
+    kind.kind: kind for kind in (PureFilter, ApproxFilter, AdvancedFilter, ZcdpFilter, RdpFilter, PureOdometer, RenyiOdometer)
+}
+
+
+def from_dict(value: object) -> AnyFilter:
+    """The filter or odometer that a JSON value describes.
+
+    >>> from dither import events as ev
+    >>> book = PureFilter.open(1.0).after(ev.Laplace(3.0))
+    >>> from_dict(book.to_dict()) == book
+    True
+    """
+    if not isinstance(value, dict) or "filter" not in value:
+        raise DecodeError("A filter is a JSON object with the key 'filter'.")
+    kind = value["filter"]
+    if kind == IndividualFilter.kind:
+        held = value.get("spent")
+        if set(value) != {"filter", "limit", "spent"} or not isinstance(held, dict):
+            raise DecodeError("An individual filter needs the keys filter, limit and spent, a map from record to amount.")
+        return IndividualFilter(limit=_amount(value["limit"]), spent={str(k): _amount(v) for k, v in held.items()})
+    made = _KINDS.get(kind) if isinstance(kind, str) else None
+    if made is None:
+        raise UnknownNameError("filter", kind, [*_KINDS, IndividualFilter.kind])
+    wanted = {f for f in made.__dataclass_fields__} | {"filter"}
+    if set(value) != wanted:
+        raise DecodeError(f"A {kind} filter has the keys {', '.join(sorted(wanted))}: found {', '.join(map(str, sorted(value, key=str)))}.")
+    given: dict[str, Any] = {
+        "neighbors": as_neighbors(value["neighbors"]),
+        "group": checks.count("group", value["group"], high=rdp.GROUP_MAX),
+    }
+    given["events"] = checks.count("events", value["events"], low=0)
+    for name in ("limit", "spent"):
+        if name in wanted:
+            given[name] = tuple(_amount(v) for v in checks.sequence(name, value[name], "a list of amounts"))
+    for name in ("epsilon", "delta"):
+        if name in wanted:
+            given[name] = _amount(value[name])
+    if "orders" in wanted:
+        given["orders"] = _orders([checks.real("orders", a) for a in checks.sequence("orders", value["orders"], "a list of orders")])
+    found = made(**given)
+    if any(len(amounts) != len(found.currencies) for amounts in (found.spent, getattr(found, "limit", found.spent))):
+        raise DecodeError(f"A {kind} filter of these orders has {len(found.currencies)} amounts: {', '.join(found.currencies)}.")
+    return found  # type: ignore[return-value]  # the classes of the table are the members of AnyFilter
+
+
+def _amount(text: object) -> Fraction:
+    if not isinstance(text, str) or len(text) > 2_000 or not all(c in "0123456789/" for c in text):
+        raise DecodeError("An amount is text such as '1/3': a whole number or a fraction, not below 0.")
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise DecodeError("An amount is text such as '1/3': a whole number or a fraction, not below 0.") from None
