@@ -440,6 +440,7 @@ def allowed(mutant: Mutant, rules: list[dict[str, str]]) -> str:
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--module", action="append", help="such as noise/vote.py; repeat for several")
+    parser.add_argument("--function", help="only where the name of the function holds this")
     parser.add_argument("--sample", type=int, help="try only so many, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path, help="write the whole table here")
@@ -457,6 +458,7 @@ def choose(options: argparse.Namespace) -> tuple[list[Mutant], dict[str, str]]:
         raise SystemExit(f"Unknown module {unknown}: expected one of {', '.join(every)}")
     sources = {module: (SOURCE / module).read_text() for module in modules}
     found = [m for module in modules for m in mutants(module, sources[module])]
+    found = [m for m in found if (options.function or "") in m.function]
     if options.sample:
         found.sort(key=lambda m: hashlib.sha256(f"{options.seed} {m.name}".encode()).digest())
         found = sorted(found[: options.sample], key=lambda m: (m.module, m.start, m.after))

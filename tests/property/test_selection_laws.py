@@ -147,6 +147,53 @@ def test_lazy_bits_settle_what_one_word_cannot():
     assert not LazyExponential(word, 64, Next(next_bits - 1)).exceeds(Fraction(1))
 
 
+class Scripted(Words):
+    """Words first, then exactly the bits it was given (the last of them for ever)."""
+
+    def __init__(self, words, bits):
+        super().__init__(words)
+        self.left = list(bits)
+        self.bits = lambda count: self.left.pop(0) if len(self.left) > 1 else self.left[0]
+
+
+ONES = 2**64 - 1
+
+
+def test_a_coin_on_the_edge_waits_for_the_bits_that_decide():
+    for power in (0.3, 1.0, 5.0, 13.5):
+        with mpmath.workprec(300):
+            word = int(mpmath.floor(-mpmath.expm1(-mpmath.mpf(power)) * 2**64))
+        got = [bool(flips(np.array([power]), lambda _, p=power: Fraction(p), Scripted([word], [b]))[0]) for b in (0, ONES)]
+        assert got == [False, True]
+    for power in (2.0**-66, 2.0**-70):  # below the first word's last bit
+        assert [bool(flips(np.array([power]), lambda _, p=power: Fraction(p), Scripted([0], [b]))[0]) for b in (0, ONES)] == [False, True]
+    for bits, head in ((0, False), (ONES, True)):  # above the last: E > 44.36 is all that 64 ones say
+        assert flips(np.array([44.5]), lambda _: Fraction(44.5), Scripted([ONES], [bits, 2**63]))[0] == head
+
+
+def test_a_race_too_close_for_floats_is_run_in_integers():
+    """Powers tuned so that two keys differ by about 1e-17: floats get many of these wrong, integers none."""
+    source = UnsafeSeededRng(5)
+    for _ in range(150):
+        words = [source.bits(63) + 2**61 for _ in range(2)]
+        with mpmath.workprec(300):
+            logs = [mpmath.log(-mpmath.log1p(-(mpmath.mpf(w) + 0.5) / 2**64)) for w in words]
+            power = float(logs[1] - logs[0])
+            gap = mpmath.mpf(power) - (logs[1] - logs[0])
+        if abs(gap) > 2.0**-60:
+            powers = [0.0, power]
+            assert race(np.array(powers), exact=lambda i, p=powers: Fraction(p[i]), rng=Words(words)) == [1 if gap > 0 else 0]
+
+
+def test_a_dead_heat_draws_on_until_it_is_decided():
+    """Both share 128 bits; the next word decides, whichever way; a source that never decides comes to an end."""
+    results = set()
+    for first, second in ((0, ONES), (ONES, 0)):
+        results.add(race(np.zeros(2), exact=lambda _: Fraction(0), rng=Scripted([2**62, 2**62], [7, 7, first, second, 0]))[0])
+    assert results == {0, 1}
+    assert race(np.zeros(3), exact=lambda _: Fraction(0), rng=Scripted([2**62] * 3, [7]), count=3) == [0, 1, 2]
+
+
 # ------------------------------------------------------------------------------------------------ exact laws and their cost
 
 
@@ -389,9 +436,7 @@ def quantiles_law(mechanism, rows, jitter_bits):
         middle = (start + end) // 2
         share = Fraction(mechanism.quantiles[middle])
         quantile = (share - shares[0]) / (shares[1] - shares[0])
-        factor = 1 if quantile in (0, 1) else 2 * max(quantile, 1 - quantile)
-        rate = mechanism.epsilon_each / float(factor) / (2 if mechanism.neighbors is Neighbors.REPLACE else 1)
-        for z, p in quantile_law(rows, bounds, quantile, rate).items():
+        for z, p in quantile_law(rows, bounds, quantile, float(mechanism._rate(quantile))).items():
             left = (start, middle, [r for r in rows if r < z], (bounds[0], z), (shares[0], share))
             right = (middle + 1, end, [r for r in rows if r >= z], (z, bounds[1]), (share, shares[1]))
             split([left, right, *rest], None, None, None, chance * p, found | {middle: z})
@@ -401,6 +446,21 @@ def quantiles_law(mechanism, rows, jitter_bits):
         spread = [(r << jitter_bits) + j for r, j in zip(rows, jitter, strict=True)]
         split([(0, len(mechanism.quantiles), spread, (0, points), (Fraction(0), Fraction(1)))], None, None, None, 1 / len(jitters), {})
     return law
+
+
+@pytest.mark.parametrize("relation", list(Neighbors))
+def test_every_level_spends_its_share(relation, monkeypatch):
+    """The rate of each split: ε/levels over the width of its quantile among the rows left, half of it where rows may move."""
+    seen = []
+    monkeypatch.setattr(quantiles, "_choice", lambda rows, bounds, quantile, rate, rng: seen.append((quantile, rate)) or bounds[0])
+    mechanism = Quantiles(quantiles=(0.0, 0.125, 0.5, 0.75, 1.0), lower=0, upper=1, epsilon=3.0, neighbors=relation)
+    mechanism.measure([0.5])
+    share = Fraction(mechanism.epsilon_each) / (2 if relation is Neighbors.REPLACE else 1)
+    quarter = Fraction(1, 4)
+    wanted = {Fraction(1, 2): share, 1 - 2 * quarter: share, quarter: share / Fraction(3, 2), Fraction(0): share, Fraction(1): share}
+    assert len(seen) == 5
+    assert mechanism.event.count == mechanism.levels == 3
+    assert all(rate == wanted[quantile] for quantile, rate in seen)
 
 
 @pytest.mark.parametrize("relation", list(Neighbors))

@@ -1,8 +1,9 @@
 """What the mechanisms of numbers add has the law that their event prices, by every path: one number, floats, integers, matrices.
 
-Each test bins 10**6 draws (10**5 one by one, 250 000 of a matrix) into 32 cells of equal probability and takes χ² with 31 degrees of freedom.
-False alarm: threshold at p = 1e-9 for 13 mechanisms, below 2e-8 together. Power: a scale off by 2 % (10 % one by one, 5 % of a matrix) has a
-noncentrality above 300, rejected with probability above 1 − 1e-9; halved, 2/3 and 3/2 scales above 10**4.
+Each test bins 10**6 draws (10**5 one by one, 250 000 of a matrix) into 32 cells of equal probability and takes χ² with 31
+degrees of freedom. False alarm: threshold at p = 1e-9 for 13 mechanisms, below 2e-8 together. Power: a scale off by 2 %
+(10 % one by one, 5 % of a matrix) has a noncentrality above 300, rejected with probability above 1 − 1e-9; halved, 2/3 and
+3/2 scales above 10**4.
 """
 
 import math

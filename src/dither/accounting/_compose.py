@@ -9,29 +9,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from dither.accounting._finite import STATES_MAX, Finite, finite, states
 from dither.accounting._fourier import ULP, Curve, curve, log_moments, product, together, untilted
-from dither.accounting._grid import Law, gathered, split
-from dither.accounting._lattice import Part, Tilt, at, cumulants, fitted, laws, part, tilt, tilted_moments, trial_tilts, window
+from dither.accounting._grid import Corners, Law, centred, gathered, pessimistic, split
+from dither.accounting._lattice import (
+    NotSmoothError,
+    Part,
+    Tilt,
+    at,
+    fitted,
+    laws,
+    part,
+    tilt,
+    tilted_moments,
+    trial_tilts,
+    window,
+)
 from dither.accounting._pair import Pair
 from dither.accounting._pairs import AtomsPair, GaussianPair, gaussian_delta, gaussian_epsilon
+from dither.accounting._power import Power
 from dither.core import checks
 from dither.core.units import Bound
 
 _TOLERANCE = 3e-4
 _TIGHT = 9e-4
 _POINTS_MAX = 1 << 19
-_ROUND_POINTS = 1 << 16
 _ATOMS_MAX = 1 << 15
+_STITCH_MAX = 1 << 17
 _ATTEMPTS = 4
 _TINY = 1e-11
-
-
-class _TooFineError(Exception):
-    """The losses are too small for the lattice that their number asks for."""
+_FAINT = -80.0  # log of a δ below which only the order matters
 
 
 class Composition:
@@ -65,6 +76,7 @@ class Composition:
         bare = [Law(np.empty(0, dtype=np.int64), np.empty(0), pair.masses(np.zeros(1)).p_inf, 0.0, 1.0) for pair in counts]
         self._infinite = self._p_inf + (1 - self._p_inf) * together(bare, list(counts.values()))
         self._made: Finite | None = None
+        self._blur = 0.0
         atoms = [(pair, c) for pair, c in self._parts if isinstance(pair, AtomsPair)]
         if 1 < self._count and len(atoms) == len(self._parts) and self._infinite < 1 and states(atoms) <= STATES_MAX:
             self._made = finite(atoms, self._infinite, 1 - self._p_inf)
@@ -89,8 +101,6 @@ class Composition:
         """A δ that is enough at that ε; cheaper than both sides."""
         return self._delta(_nonnegative(epsilon), both=False)[1]
 
-    # -------------------------------------------------------------------------------------------- ε(δ)
-
     def _epsilon(self, delta: float, *, both: bool) -> tuple[float, float]:
         if self._infinite >= 1 or delta < self._infinite * (1 - 1e-12):
             return math.inf, math.inf
@@ -111,16 +121,17 @@ class Composition:
             if made is None:
                 break
             upper, lower = made
-            high = min(high, max(0.0, _widened(upper.epsilon(delta) + self._shift, self._count, 1)))
-            low = max(low, _widened(lower.epsilon(delta) + self._shift, self._count, -1)) if lower else low
+            high = min(high, max(0.0, _widened(upper.epsilon(delta) + self._shift, self._count, 1) + self._blur))
+            low = max(low, _widened(lower.epsilon(delta) + self._shift, self._count, -1) - self._blur) if lower else low
             if high < math.inf and (not both or high - low <= max(_TIGHT * low, 5e-7)):
                 return low, high
             fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, 5e-7), 4.0), 400.0) if high < math.inf else 16.0
-        rough = self._rough_epsilon(delta) if high == math.inf or high - low > 0.5 * high else high
-        if not both and high < math.inf:
-            return low, min(high, rough)
-        self._note(low, min(high, rough), "ε")
-        return low, min(high, rough)
+        if high == math.inf or high - low > 0.5 * high:
+            high = min(high, self._rough_epsilon(delta))
+            low = max(low, min(high, self._rough_lower(delta)))
+        if both:
+            self._note(low, high, "ε")
+        return low, high
 
     def _unconditional(self) -> tuple[float, float]:
         """ε at a δ that only the infinite losses use up: the sum of the largest losses, from below only if those happen."""
@@ -142,8 +153,6 @@ class Composition:
             if text not in self.notes:
                 self.notes.append(text)
 
-    # -------------------------------------------------------------------------------------------- δ(ε)
-
     def _delta(self, epsilon: float, *, both: bool) -> tuple[float, float]:
         epsilon -= self._shift
         if not self._parts:
@@ -163,9 +172,15 @@ class Composition:
             upper, lower = made
             high = min(high, upper.delta(epsilon))
             low = max(low, lower.delta(epsilon)) if lower else low
-            if high < 1 and (not both or high - low <= max(_TIGHT * low, 1e-300)):
+            if high < 1 and (not both or high - low <= max(_TIGHT * low, math.exp(_FAINT))):
                 return low, high
-            fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, 1e-300), 4.0), 400.0)
+            fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, math.exp(_FAINT)), 4.0), 400.0)
+        if high == 1.0 or (high - low > 0.5 * high and high > math.exp(_FAINT)):
+            for power in range(1, 40):
+                delta = 10.0**-power
+                if not self._infinite < delta or self._rough_epsilon(delta) > epsilon + self._shift:
+                    break
+                high = min(high, delta)
         if both:
             self._note(low, high, "δ")
         return low, high
@@ -217,57 +232,82 @@ class Composition:
         self, *, both: bool, fineness: float, attempt: int, delta: float | None = None, epsilon: float | None = None
     ) -> tuple[Curve, Curve | None] | None:
         """Both curves near the answer; None when the losses are too small to be told apart."""
-        parts, chosen = self._planned(epsilon, delta)
-        if not chosen.untilted > 0:
+        try:
+            parts, chosen = self._planned(epsilon, delta)
+        except NotSmoothError:
             return None
-        error = max(_TOLERANCE * chosen.epsilon, 2e-7) if epsilon is None else _TOLERANCE / chosen.value
+        error = (
+            max(_TOLERANCE * chosen.epsilon, 2e-7)
+            if epsilon is None
+            else _TOLERANCE / chosen.value * (1 if chosen.log_delta > _FAINT else 300)
+        )
         error /= fineness
         target = chosen.epsilon if epsilon is None else epsilon
         log_tail = -16.0 - 6 * attempt - math.log1p(chosen.spread * chosen.value * (1 + chosen.value))
         try:
             made = self._built(parts, chosen, error, log_tail, both=both)
-        except _TooFineError:
+        except NotSmoothError:
             return None
         counts = [c for _, c in made]
         tilts = trial_tilts(chosen)
         curves: list[Curve] = []
         for side in range(2 if both else 1):
             chain = [pair[side] for pair, _ in made]
+            if not all(law.p.any() for law in chain):
+                break
             here = _chernoff(chain, counts, chosen, tilts, log_tail)
             here = here._replace(
                 left=max(here.left, here.center - target + 4 * chosen.spread) + 4 * chain[0].step,
                 right=max(here.right, target - here.center) + 4 * chain[0].step,
             )
-            if not (here.left + here.right) / chain[0].step <= 2 * _POINTS_MAX:
+            if not (here.left + here.right) / chain[0].step <= 4 * _POINTS_MAX:
                 return None
             relative = 8 * ULP * (self._count + 16)
             total = product(chain, counts, chosen.value, here)
             curves.append(curve(total, here.center, relative=relative, p_inf=self._p_inf, upper=side == 0))
-        return curves[0], curves[1] if both else None
+        return (curves[0], curves[1] if len(curves) > 1 else None) if curves else None
 
     def _built(self, parts: Sequence[Part], chosen: Tilt, error: float, log_tail: float, *, both: bool) -> list[tuple[list[Law], int]]:
         """Laws on one lattice, [from above, from below], with what is left of their counts."""
         budgets = [12 * error / (len(parts) * p.count * (chosen.value + 1)) for p in parts]
         step = fitted(parts, min(math.sqrt(min(budgets)) / 1.5, 0.5 / (chosen.value + 1), chosen.untilted / 8))
         width = max(14 * chosen.spread, 2 * chosen.untilted, -log_tail / max(chosen.value, 1 / chosen.untilted))
-        widest = max(p.high - p.low for p in parts)
-        if max(width, widest) / step > 64 * _POINTS_MAX and self._count < 1 << 10:  # few, with losses of very different size
-            raise _TooFineError
-        if width / step <= _POINTS_MAX and widest / step <= 4 * _POINTS_MAX and self._count <= 1 << 30:
-            return [(_sides(laws(p, chosen, step, b, both=both)), p.count) for p, b in zip(parts, budgets, strict=True)]
-        pieces: list[list[Law]] = []
-        for one, budget in zip(parts, budgets, strict=True):
-            own = min(math.sqrt(budget / 6), 0.5 / (chosen.value + 1))
-            if one.sketch.variance > 0 and 0 < math.sqrt(one.sketch.variance) < _TINY * 10:
-                raise _TooFineError
-            own = max(fitted([one], own), widest / (4 * _POINTS_MAX))
-            made = _sides(laws(one, chosen, own, budget / 3, both=both))
-            share = error / (4 * len(parts))
-            sides = [_collapsed(law, one.count, chosen, share, log_tail, upper=k == 0) for k, law in enumerate(made)]
-            pieces.extend([list(pair) for pair in zip(*sides, strict=True)])
-        final = min(math.sqrt(12 * error / (4 * len(pieces) * (chosen.value + 1))), 0.5 / (chosen.value + 1), chosen.untilted / 16)
-        affordable = 0.05 * error / len(pieces)
-        return [([_coarser(law, final, chosen, affordable, upper=k == 0) for k, law in enumerate(p)], 1) for p in pieces]
+        width = max(width, max((p.high - p.low for p in parts if len(p.atoms) or isinstance(p.pair, AtomsPair)), default=0.0))
+        blind = any(p.count >= 64 and 2 * step > math.sqrt(p.sketch.variance) > 0 for p in parts)
+        if blind or width / step > _POINTS_MAX or self._count > 1 << 30:
+            try:
+                return self._in_powers(parts, chosen, error, log_tail, both=both)
+            except NotSmoothError:
+                pass
+        self._blur = 0.0
+        if width / step > 2 * _POINTS_MAX:  # too long: a coarser lattice is valid all the same
+            step = width / _POINTS_MAX
+            budgets = [max(b, 2 * step * step) for b in budgets]
+        return [(_sides(laws(p, chosen, step, b, both=both)), p.count) for p, b in zip(parts, budgets, strict=True)]
+
+    def _in_powers(self, parts: Sequence[Part], chosen: Tilt, error: float, log_tail: float, *, both: bool) -> list[tuple[list[Law], int]]:
+        """Each part raised to its count on a lattice of its own, then all of them on one that suits the sum."""
+        scale = 12 * error / (len(parts) * (chosen.value + 1))
+        final = min(math.sqrt(scale / 4), 0.5 / (chosen.value + 1), chosen.untilted / 16)
+        affordable = 0.01 * error / len(parts)
+        made: list[tuple[list[Law], int]] = []
+        self._blur = 0.0
+        for one in parts:
+            budget = scale / (2 * one.count)
+            if one.count == 1:
+                sides = _sides(laws(one, chosen, final, scale / 4, both=both))
+                made.append((sides, 1))
+                continue
+            if math.sqrt(one.sketch.variance) < _TINY:
+                raise NotSmoothError
+            step = fitted([one], min(math.sqrt(budget) / 1.5, 0.5 / (chosen.value + 1), math.sqrt(one.sketch.variance) / 8))
+            if (len(one.atoms) or isinstance(one.pair, AtomsPair)) and (one.high - one.low) / step > _POINTS_MAX:
+                raise NotSmoothError
+            own = _sides(laws(one, chosen, step, budget, both=both))
+            whole = [_at_once(law, one.count, chosen, log_tail, final, affordable, upper=k == 0) for k, law in enumerate(own)]
+            self._blur += whole[0][1]
+            made.append(([law for law, _ in whole], 1))
+        return made
 
     # -------------------------------------------------------------------------------------------- when all else fails
 
@@ -291,6 +331,16 @@ class Composition:
             return math.inf
         return max(0.0, self._shift + min(plain, linear + math.sqrt(-2 * square * math.log(delta - spent))) * (1 + 1e-12))
 
+    def _rough_lower(self, delta: float) -> float:
+        """With probability close to 1 no loss is below the low end of its span."""
+        rare = 1e-9
+        ends = [(pair.span(math.log(rare / self._count))[0], count) for pair, count in self._parts]
+        ratio = (delta - self._p_inf) / ((1 - self._p_inf) * (1 - rare - self._infinite))
+        if not 0 <= ratio < 1:
+            return 0.0
+        low = math.fsum((self._shift, *(end * count for end, count in ends))) + math.log1p(-ratio)
+        return max(0.0, low - 1e-9 * abs(low))
+
     # -------------------------------------------------------------------------------------------- nesting
 
     def atoms(self) -> AtomsPair:
@@ -306,14 +356,17 @@ class Composition:
         if self._count == 1 and isinstance(self._parts[0][0], AtomsPair) and not self._p_inf and not self._shift:
             return self._parts[0][0]
         log_count = math.log(self._count)
-        parts = [part(pair, c, log_low=-40 - log_count, log_high=-90 - log_count) for pair, c in self._parts]
-        near, far = tilt(parts, log_delta=math.log(1e-6)), tilt(parts, log_delta=-85.0)
-        error = 1e-4 * near.epsilon if near.epsilon > 0 else 1e-7
         staged = False
         try:
+            parts = [part(pair, c, log_low=-40 - log_count, log_high=-90 - log_count) for pair, c in self._parts]
+            near, far = tilt(parts, log_delta=math.log(1e-6)), tilt(parts, log_delta=-85.0)
+            error = 1e-4 * near.epsilon if near.epsilon > 0 else 1e-7
             made = self._built(parts, near, error, -40.0, both=False)
+            while (far.center + 12 * far.spread + 13 * far.untilted) / made[0][0][0].step > _STITCH_MAX:
+                error *= 6
+                made = self._built(parts, near, error, -40.0, both=False)
             staged = any(pair[0].garbage > 0 for pair, _ in made)
-        except _TooFineError:
+        except NotSmoothError:
             bound = self._rough_epsilon(1e-12 + self._p_inf)
             self.notes.append("Losses too small to be told apart are nested as one (ε, δ) bound, δ = 1e-12.")
             return _two_atoms(bound, 1e-12 + self._p_inf)
@@ -368,36 +421,26 @@ def _chernoff(chain: Sequence[Law], counts: Sequence[int], chosen: Tilt, tilts: 
     return window(chosen._replace(center=center), (rise[: len(left)], rise[len(left) :]), tilts, log_tail)
 
 
-def _coarser(law: Law, step: float, chosen: Tilt, affordable: float, *, upper: bool) -> Law:
-    return split(law, step) if upper else gathered(law, step, chosen.value, affordable)
-
-
-def _collapsed(law: Law, count: int, chosen: Tilt, error: float, log_tail: float, *, upper: bool) -> list[Law]:
-    """Laws, one copy each, whose sum is ``count`` copies of ``law``: powers in rounds, each on a coarser lattice."""
-    made: list[Law] = []
-    while True:
-        spread = math.sqrt(tilted_moments(law.losses, law.p, chosen.value)[1])
-        most = int(max(1.0, (_ROUND_POINTS * law.step / (14 * spread)) ** 2)) if spread > 0 else count
-        rounds, rest = divmod(count, min(most, count))
-        if most < 2 and count > 1:
-            raise _TooFineError
-        if rest:
-            made.append(_powered(law, rest, chosen, log_tail))
-        law = _powered(law, min(most, count), chosen, log_tail - math.log(rounds))
-        if rounds == 1:
-            return [*made, law]
-        count = rounds
-        spread *= math.sqrt(most)
-        step = min(math.sqrt(12 * error / (4 * count * (chosen.value + 1))), spread / 12, 0.5 / (chosen.value + 1))
-        law = _coarser(law, max(step, law.step), chosen, 0.02 * error / count, upper=upper)
-
-
-def _powered(law: Law, count: int, chosen: Tilt, log_tail: float) -> Law:
-    """The law of a sum of ``count`` copies."""
-    mean, variance = tilted_moments(law.losses, law.p, chosen.value)
-    own = chosen._replace(center=count * mean, spread=math.sqrt(count * variance))
-    here = _chernoff([law], [count], own, trial_tilts(own), log_tail)
-    return untilted(product([law], [count], chosen.value, here))
+def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, affordable: float, *, upper: bool) -> tuple[Law, float]:
+    """All copies of a law as one, on a coarser lattice, and by how much its places are blurred."""
+    try:
+        power = Power(law, count, chosen, log_tail)
+    except NotSmoothError:
+        mean, variance = tilted_moments(law.losses, law.p, chosen.value)
+        own = chosen._replace(center=count * mean, spread=math.sqrt(count * variance))
+        here = _chernoff([law], [count], own, trial_tilts(own), log_tail)
+        if not (here.left + here.right) / law.step <= 2 * _POINTS_MAX:
+            raise
+        whole = untilted(product([law], [count], chosen.value, here))
+        return (split(whole, step) if upper else gathered(whole, step, chosen.value, affordable)), 0.0
+    low, high = power.span(0.0)
+    index = np.arange(math.floor((low - power.center) / step) - 1, math.ceil((high - power.center) / step) + 2, dtype=np.int64)
+    if upper:
+        made = pessimistic(index, step, power.masses(power.center + step * index), power.center)
+    else:
+        cuts = power.center + step * (np.append(index, index[-1] + 1) - 0.5)
+        made = centred(power, Corners(cuts, index, power.center, step, np.zeros(len(index), dtype=bool)), chosen.value, affordable)
+    return replace(made, garbage=2 * power.garbage), power.blur
 
 
 def _two_atoms(epsilon: float, delta: float) -> AtomsPair:
@@ -413,7 +456,8 @@ def _stitched(
     step = chain[0].step
     plain = at(parts, 0.0, far.untilted, 0.0, 0.0)
     lowest = plain.center - 13 * far.untilted - 40 * step
-    highest = far.center + 13 * max(far.spread, far.untilted) + 40 * step
+    edge = _chernoff(chain, counts, far, trial_tilts(far), -45.0)
+    highest = edge.center + edge.right + 40 * step
     values = [far.value] if single else (far.value * np.array([0.0, 0.03, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 1.0])).tolist()
     values = values if single else [-1.0, -0.5, *values]
     log_p, trust, failed, losses = np.empty(0), np.empty(0), 0.0, np.empty(0)
@@ -422,10 +466,10 @@ def _stitched(
         here = _chernoff(chain, counts, chosen, trial_tilts(chosen), -85.0)
         made = product(chain, counts, value, here._replace(left=here.center - lowest, right=highest - here.center))
         losses = made.losses
-        noise = made.rounding + made.inherited
+        noise = made.rounding + made.inherited + made.left + made.right
         own = made.tilted / noise
         found = np.log(made.tilted + noise) + (made.log_mass - value * losses)
-        log_p = found if not len(log_p) else np.where(own > trust, found, log_p)
+        log_p = found if not len(log_p) else np.minimum(found, log_p)
         trust = own if not len(trust) else np.maximum(own, trust)
     failed = math.exp(min(0.0, made.log_mass - made.tilt * float(losses[-1]))) * min(1.0, made.right + made.inherited)
     failed = min(1.0, p_inf + together(chain, counts) + failed)

@@ -122,11 +122,20 @@ def _log_binomials(order: int, q: float) -> Array:
     return np.asarray(choose + j * math.log(q) + stay) + 1e-12
 
 
+def _log_least(q: float, orders: Array) -> Array:
+    """Log of (1−q)^{1−α} − 1 − (α−1)q."""
+    away = -math.log1p(-q)
+    near = (orders - 1) * away
+    more = away - q if q > 0.1 else q * q * math.fsum(q**i / (i + 2) for i in range(18))
+    beyond = _excess(np.minimum(near, 30.0)) + (orders - 1) * more
+    return np.where(near < 30.0, np.log(beyond), near) + 1e-13
+
+
 def present(curve: DivergenceCurve, q: float, orders: Array) -> tuple[Array, Array]:
     """(K of (1−q)Q + qP from Q, K of Q from it) for a P within ``curve`` of Q both ways.
 
     From Q: the binomial sum at integers (exact for the worst P), chords between, 1 + q(e^K − 1) above the last.
-    To Q: the better of 1 + q(e^K − 1) and a Taylor bound. Both at most Zhu & Wang 2019, Theorem 5.
+    To Q: the least of 1 + q(e^K − 1), a chord through the second moment, and Zhu & Wang 2019, Theorem 5.
     """
     own = (orders - 1) * curve(orders)
     convex = log1p_exp(math.log(q) + log_expm1(own))
@@ -141,13 +150,12 @@ def present(curve: DivergenceCurve, q: float, orders: Array) -> tuple[Array, Arr
         threefold = np.where(whole >= 3, math.log(3.0) + moments + np.log1p(-np.exp(-moments) / 3), grown)
         return np.array([float(log1p_exp(logsumexp(_log_binomials(n, q) + threefold[: n - 1]))) for n in range(2, top + 1)])
 
-    taylor = np.full_like(orders, np.inf)
-    if q < 1:
-        lead = np.log(0.5 * orders * (orders - 1)) + 2 * math.log(q) - (orders + 1) * math.log1p(-q)
-        taylor = log1p_exp(lead + grown[0])
+    chord = np.full_like(orders, np.inf)
+    if q < 1:  # (1+u)^{1−α} − 1 + (α−1)u is at most u²·(its value at −q)/q² for every u ≥ −q
+        chord = log1p_exp(_log_least(q, orders) + grown[0])
     away = np.minimum(convex, interpolated(orders, removal, highest))
     both = interpolated(orders, published, highest)
-    back = np.minimum(np.minimum(convex, taylor), both)
+    back = np.minimum(np.minimum(convex, chord), both)
     return np.minimum(away, own) * _ROUNDING, np.minimum(back, own) * _ROUNDING
 
 

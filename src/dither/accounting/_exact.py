@@ -42,6 +42,16 @@ def above(number: float, relative: float = 1e-12) -> Fraction | None:
     return rounded_up(Fraction(number) * (1 + Fraction(relative))) if math.isfinite(number) else None
 
 
+def float_above(value: Fraction) -> float:
+    """The float of a short decimal, or the least float found above the value.
+
+    >>> float_above(Fraction(1, 10))
+    0.1
+    """
+    near = float(value)
+    return near if written(near) >= value else math.nextafter(near, math.inf)
+
+
 def _every(parts: list[Fraction | None]) -> Fraction | None:
     known = [p for p in parts if p is not None]
     return sum(known, Fraction(0)) if len(known) == len(parts) else None
@@ -186,3 +196,27 @@ def rho(event: ev.Event, move: Move) -> Fraction | None:
 def _computed_rho(event: ev.Event, move: Move) -> Fraction | None:
     epsilon = pure(event, move)
     return _least(None if epsilon is None else pure_to_rho(epsilon), above(float_rho(event, move)))
+
+
+def without_delta(event: ev.Event, move: Move) -> tuple[ev.Event, Fraction]:
+    """The event with its (ε, δ)-DP parts made (ε, 0)-DP, and the δ that this costs once for all.
+
+    Parts inside a sampler, a choice or a shuffle keep their δ.
+    """
+    match event:
+        case ev.ApproxDp(epsilon=epsilon, delta=delta):
+            found = _approx(epsilon, delta, move.scale)
+            return (ev.PureDp(epsilon), found[1]) if found is not None else (event, Fraction(0))
+        case ev.Repeat(event=inner, count=count):
+            made, each = without_delta(inner, move)
+            return (ev.Repeat(made, count), min(each * count, Fraction(1))) if each else (event, each)
+        case ev.Sequence(events=members):
+            parts = [without_delta(member, move) for member in members]
+            total = min(sum((d for _, d in parts), Fraction(0)), Fraction(1))
+            return (ev.Sequence(tuple(e for e, _ in parts)), total) if total else (event, total)
+        case ev.Parallel(events=members) if not move.replace and move.group == 1:
+            parts = [without_delta(member, move) for member in members]
+            most = max(d for _, d in parts)
+            return (ev.Parallel(tuple(e for e, _ in parts)), most) if most else (event, most)
+        case _:
+            return event, Fraction(0)

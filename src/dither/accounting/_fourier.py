@@ -75,7 +75,7 @@ class Product(NamedTuple):
     @property
     def losses(self) -> Array:
         """Where the masses sit."""
-        return (self.origin + self.step * self.first) + self.step * np.arange(len(self.tilted))
+        return np.asarray((self.origin + self.step * self.first) + self.step * np.arange(len(self.tilted)), dtype=np.float64)
 
     @property
     def garbage(self) -> float:
@@ -221,9 +221,6 @@ def curve(made: Product, center: float, *, relative: float, p_inf: float, upper:
     peak = math.exp(tilt * math.log(tilt / (1 + tilt)) - math.log1p(tilt)) if tilt > 0 else 1.0
     rounding = made.rounding * math.sqrt(min(len(made.tilted), 1 / -math.expm1(-2 * tilt * made.step)) if tilt > 0 else len(made.tilted))
     error = fall * (rounding + peak * made.inherited + 8 * ULP * len(y) * peak)
-    if upper:
-        error = error + float(fall[-1]) * (made.right + cut)
-    else:
-        error = error + peak * fall * (made.left + made.right)
+    error = error + (float(fall[-1]) * (made.right + cut) if upper else peak * fall * (made.left + made.right))
     log_scale = made.log_mass - tilt * center + (math.log1p(-p_inf) if p_inf < 1 else -math.inf)
     return Curve(losses, gain, slope, error, log_scale, p_inf + (1 - p_inf) * made.p_inf, relative, upper)

@@ -9,7 +9,8 @@ lies below it. Both survive composition. The proofs are in docs/proofs/compositi
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,8 @@ _SETTLE_MAX = 1e-13
 _SLACK = 4e-16  # of a mean loss: what log(P/Q) of two masses right to an ulp may be off; given back in ``Composition``
 
 
-class Law(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Law:
     """P-mass ``p`` at the losses origin + step·index, ``p_inf`` at +∞; what is missing to 1 is left out of the price.
 
     ``garbage`` bounds, in the 1-norm under the tilt of the composition, how far the masses may be from those of a valid law.
@@ -39,7 +41,7 @@ class Law(NamedTuple):
     @property
     def losses(self) -> Array:
         """Where the masses sit."""
-        return self.origin + self.step * self.index
+        return np.asarray(self.origin + self.step * self.index, dtype=np.float64)
 
 
 # ------------------------------------------------------------------------------------------------ from above
@@ -77,7 +79,7 @@ def split(law: Law, step: float) -> Law:
     rise = np.clip(losses - step * left, 0.0, step)
     up = law.p * np.expm1(-rise) / math.expm1(-step)
     first, size = int(left.min()), int(left.max() - left.min()) + 2
-    made = np.bincount(left - first, law.p - up, size) + np.bincount(left + 1 - first, up, size)
+    made = np.asarray(np.bincount(left - first, law.p - up, size) + np.bincount(left + 1 - first, up, size), dtype=np.float64)
     used = np.flatnonzero(made > 0)
     return Law(used + first, made[used], law.p_inf, 0.0, step, 2 * law.garbage)
 
@@ -93,10 +95,10 @@ def settled(law: Law, balance: float) -> Law:
     Of masses that are right to 2⁻⁵², losses of 1e-9 have a mean, about 1e-18, that is lost; this gives it back.
     """
     losses = law.losses
-    if not len(losses) or float(np.abs(losses).max()) > 1:
+    if not law.p.any() or float(np.abs(losses).max()) > 1:
         return law
     move = (float(law.p @ np.expm1(-losses)) - balance) / float(law.p @ np.exp(-losses))
-    return law._replace(origin=law.origin + move) if abs(move) < _SETTLE_MAX else law
+    return replace(law, origin=law.origin + move) if abs(move) < _SETTLE_MAX else law
 
 
 # ------------------------------------------------------------------------------------------------ from below
@@ -183,7 +185,7 @@ def _convex(law: Law) -> Law | None:
             return None
         bad = np.flatnonzero(p < 0)
         if not len(bad):
-            return law._replace(index=index[p > 0], p=p[p > 0])
+            return replace(law, index=index[p > 0], p=p[p > 0])
         run = np.cumsum(np.concatenate(([0], np.diff(bad) > 1)))
         first = bad[np.searchsorted(run, run)]
         bad = bad[(bad - first) % 2 == 0]  # of neighbours every other one, so that each has both sides left
@@ -199,7 +201,7 @@ def _convex(law: Law) -> Law | None:
         keep = np.ones(len(p), dtype=bool)
         keep[bad] = False
         index, p = index[keep], p[keep]
-    return _convex_one_by_one(law._replace(index=index, p=p))
+    return _convex_one_by_one(replace(law, index=index, p=p))
 
 
 def _convex_one_by_one(law: Law) -> Law | None:
@@ -227,10 +229,11 @@ def _convex_one_by_one(law: Law) -> Law | None:
     if not masses[-1] >= 0:
         return None
     made = np.array(masses)
-    return law._replace(index=np.array(places, dtype=np.int64)[made > 0], p=made[made > 0])
+    return replace(law, index=np.array(places, dtype=np.int64)[made > 0], p=made[made > 0])
 
 
-class Corners(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Corners:
     """A first choice of cells for a law from below: cuts, one corner per inner cell, and which cells hold an atom."""
 
     cuts: Array
@@ -246,7 +249,8 @@ def centred(pair: Pair, corners: Corners, tilt: float, affordable: float, cells:
     A cell whose mean loss is off its corner costs as much as it is off. Any cuts at all give a valid law; damped Newton
     steps look for those whose weighted offsets add to less than ``affordable``.
     """
-    cuts, origin, grid, damping = corners.cuts, corners.origin, corners.step * corners.index, 1.0
+    cuts, origin, damping = corners.cuts, corners.origin, 1.0
+    grid = np.asarray(corners.step * corners.index, dtype=np.float64)
     cells = pair.masses(cuts) if cells is None else cells
     offset, weights = _offsets(cells, origin + grid, tilt)
     drift = float(weights @ np.abs(offset))
@@ -361,10 +365,10 @@ def gathered(law: Law, step: float, tilt: float, affordable: float) -> Law:
     index = np.arange(math.floor(low / step), math.ceil(high / step) + 1, dtype=np.int64)
     cuts = step * (np.append(index, index[-1] + 1) - 0.5)
     corners = Corners(cuts, index, 0.0, step, np.zeros(len(index), dtype=bool))
-    return centred(smeared, corners, tilt, affordable)._replace(garbage=2 * law.garbage)
+    return replace(centred(smeared, corners, tilt, affordable), garbage=2 * law.garbage)
 
 
-def around_atoms(pair: Pair, span: tuple[float, float], atoms: Array, origin: float, step: float) -> Corners:
+def around_atoms(span: tuple[float, float], atoms: Array, origin: float, step: float) -> Corners:
     """Cells for a pair with known atoms: thin ones around them, and between them cells of two steps."""
     low, high = math.floor((span[0] - origin) / step) - 1, math.ceil((span[1] - origin) / step) + 1
     at = np.rint((atoms - origin) / step).astype(np.int64)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dither.accounting._fourier import Window
 from dither.accounting._grid import Corners, Law, Whole, around_atoms, centred, gathered, lowered, pessimistic, split
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import AtomsPair, GaussianPair, MixtureGaussianPair, SubsampledGaussianPair
 
+_CELLS_MAX = 20_000
 _SMOOTH = (GaussianPair, SubsampledGaussianPair, MixtureGaussianPair)
+
+
+class NotSmoothError(Exception):
+    """No lattice of a bearable size will do, or the losses are too small to be told apart."""
 
 
 class Sketch(NamedTuple):
@@ -26,7 +33,8 @@ class Sketch(NamedTuple):
     variance: float
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Part:
     """A pair, how often, the span that is followed, its sketch and its atoms (empty where none are known)."""
 
     pair: Pair
@@ -81,7 +89,7 @@ def _atoms(pair: Pair, low: float, high: float, sketched: Sketch) -> Array:
     if lattice > 0:
         if (high - low) / lattice > 20_000:
             return np.empty(0)
-        return lattice * np.arange(math.ceil(low / lattice - 1e-9), math.floor(high / lattice + 1e-9) + 1)
+        return np.asarray(lattice * np.arange(math.ceil(low / lattice - 1e-9), math.floor(high / lattice + 1e-9) + 1), dtype=np.float64)
     step = 1e-6 * (high - low)
     cuts = np.concatenate(([low - step], sketched.cuts[1:-1], [high + step])) if len(sketched.cuts) > 2 else sketched.cuts
     if not len(cuts) > 1:
@@ -128,6 +136,8 @@ class Tilt(NamedTuple):
 def tilt(parts: Sequence[Part], *, epsilon: float | None = None, log_delta: float = 0.0) -> Tilt:
     """Choose λ > 0 by Chernoff: δ(ε) ≤ exp(K(λ) − λε) λ^λ/(1+λ)^{1+λ}; for the ε given, or for the δ."""
     spread = math.sqrt(math.fsum(p.count * p.sketch.variance for p in parts))
+    if not 1e-300 < spread < math.inf:
+        raise NotSmoothError
     tilts = np.geomspace(1e-3, 1e4, 57) / spread
     k = cumulants(parts, tilts)
     with np.errstate(divide="ignore"):
@@ -202,17 +212,17 @@ def laws(one: Part, chosen: Tilt, step: float, allowed: float, *, both: bool) ->
         origin = float(one.atoms[-1]) if not one.pair.lattice() else 0.0
         first, last = math.floor((one.low - origin) / step) - 1, math.ceil((one.high - origin) / step) + 1
         index = np.arange(first, last + 1, dtype=np.int64)
-        upper = pessimistic(index, step, one.pair.masses(origin + step * index), origin)
+        upper = pessimistic(index, step, one.pair.masses(_floats(origin + step * index)), origin)
         if not both:
             return upper, None
-        return upper, centred(one.pair, around_atoms(one.pair, (one.low, one.high), one.atoms, origin, step), chosen.value, affordable)
+        return upper, centred(one.pair, around_atoms((one.low, one.high), one.atoms, origin, step), chosen.value, affordable)
     index = _layout(one, chosen, step, allowed)
-    cells = one.pair.masses(step * index)
+    cells = one.pair.masses(_floats(step * index))
     upper = pessimistic(index, step, cells)
     if not both:
         return upper, None
     middle = (index[:-1] + index[1:] - 1) // 2
-    corners = Corners(step * index, middle, 0.5 * step, step, np.zeros(len(middle), dtype=bool))
+    corners = Corners(_floats(step * index), middle, 0.5 * step, step, np.zeros(len(middle), dtype=bool))
     return upper, centred(one.pair, corners, chosen.value, affordable, cells)
 
 
@@ -229,8 +239,10 @@ def _layout(one: Part, chosen: Tilt, step: float, allowed: float) -> Whole:
     width = np.diff(cuts)
     density = (mass + 1e-12 * max(float(mass.max()), 1e-300)) / width
     scale = math.sqrt(allowed / float(width @ np.cbrt(density)))
+    scale = max(scale, float(width @ np.cbrt(density)) / _CELLS_MAX)
     wanted = np.minimum(np.minimum(scale / np.cbrt(density), 0.5 / (chosen.value + 1)), width) / step
-    multiples = 3 ** np.clip(np.floor(np.log(np.maximum(wanted, 1.0)) / math.log(3)), 0, 12).astype(np.int64)
+    multiples = 3 ** np.clip(np.floor(np.log(np.maximum(wanted, 1.0)) / math.log(3)), 0, 30).astype(np.int64)
+    multiples[-1] = multiples[-2:].max()  # the last sketch cell may be a sliver
     start = math.floor(cuts[0] / step)
     here, repeats = start, np.empty(len(multiples), dtype=np.int64)
     ends = np.ceil(cuts[1:] / step).astype(np.int64)
@@ -251,7 +263,7 @@ def _finite_laws(pair: AtomsPair, step: float, *, both: bool) -> tuple[Law, Law 
     rise = np.clip((losses - origin) - step * left, 0.0, step)
     up = p * np.expm1(-rise) / math.expm1(-step)
     first, size = int(left.min()), int(left.max() - left.min()) + 2
-    made = np.bincount(left - first, p - up, size) + np.bincount(left + 1 - first, up, size)
+    made = _floats(np.bincount(left - first, p - up, size) + np.bincount(left + 1 - first, up, size))
     used = np.flatnonzero(made > 0)
     upper = Law(used + first, made[used], pair.p_inf, origin, step)
     if not both:
@@ -259,9 +271,13 @@ def _finite_laws(pair: AtomsPair, step: float, *, both: bool) -> tuple[Law, Law 
     corner = np.rint(position).astype(np.int64)
     excess = -p * np.expm1(origin + step * corner - losses)
     first, size = int(corner.min()), int(corner.max() - corner.min()) + 1
-    mass, extra = np.bincount(corner - first, p, size), np.bincount(corner - first, excess, size)
+    mass, extra = _floats(np.bincount(corner - first, p, size)), _floats(np.bincount(corner - first, excess, size))
     used = np.flatnonzero(mass > 0)
     return upper, lowered(used + first, origin, step, mass[used], extra[used], pair.p_inf)
+
+
+def _floats(values: NDArray[np.floating] | NDArray[np.signedinteger]) -> Array:
+    return np.asarray(values, dtype=np.float64)
 
 
 def spacing(one: Part) -> float:

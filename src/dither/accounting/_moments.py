@@ -167,6 +167,56 @@ def replaced_gaussian(noise_multiplier: float, probability: float, order: float)
     return min(found, plain, float(log1p_exp(total)) * (1 + 1e-15))
 
 
+@lru_cache(maxsize=4096)
+def mixture_gaussian(noise_multiplier: float, weights: tuple[float, ...], order: float) -> tuple[float, float]:
+    """Upper bounds on K of Σ wⱼN(j, σ²) from N(0, σ²), and of it from the mixture; ∞ where that is too much work.
+
+    Both are E[R^β] with β = α or 1 − α and R = Σ wⱼe^{(jx − j²/2)/σ²}; no term turns by more than π/4 in the strip.
+    """
+    s, k, a = noise_multiplier, len(weights) - 1, order
+    strip = min(0.25 * math.pi * s * s / k, 10.0 * s)
+    digits = 75.0 + 0.35 * a
+    step = 2 * math.pi * strip / (0.5 * (strip / s) ** 2 + digits)
+    low, high = -_REACH * s, max(a, 2.0) * k + _REACH * s
+    if (high - low) / step * (k + 1) > 40 * _POINTS_MAX or weights[0] <= 0:
+        return math.inf, math.inf
+    x: Array = np.arange(math.floor(low / step), math.ceil(high / step) + 1.0) * step
+    j = np.arange(k + 1.0)
+    with np.errstate(divide="ignore"):
+        log_w = np.log(np.array(weights))
+    turned = (j * x[:, None] - 0.5 * j * j) / s / s
+    log_ratio = np.asarray(logsumexp(log_w + turned, axis=1))
+    excess = np.expm1(np.minimum(turned, 700.0)) @ np.array(weights)
+    log_density = -0.5 * (x / s) ** 2 - math.log(s * math.sqrt(2 * math.pi) / step)
+    ends = (low + step) / s, (high - step) / s
+    grown = 0.5 * a * (a - 1) * (k / s) ** 2 + float(log_ndtr(a * k / s - ends[1]))  # (Σ wⱼeⱼ)^α ≤ Σ wⱼeⱼ^α beyond ``high``
+    tails = (
+        (math.log(a) + float(log_ndtr(ends[0])), grown),
+        ((1 - a) * float(log_w[0]) + float(log_ndtr(ends[0])), math.log(a) + float(log_ndtr(k / s - ends[1]))),
+    )
+    found = []
+    for power, tail in zip((a, 1 - a), tails, strict=True):
+        log_sum = float(logsumexp(log_density + _log_convex(log_ratio, excess, power)))
+        error = float(np.logaddexp(log_sum, math.log(2 + 2 * a))) + 1.5 - 75.0
+        found.append(float(log1p_exp(logsumexp([log_sum + _ROUNDING, error, *(t + 1 for t in tail)]))) * (1 + 1e-15))
+    return found[0], found[1]
+
+
+def _log_convex(log_ratio: Array, excess: Array, power: float) -> Array:
+    """Log of R^β − 1 − β(R − 1) ≥ 0 from log R and R − 1."""
+    small = (np.abs(excess) < 0.1) & (abs(power) * np.abs(excess) < 0.3)
+    v = np.where(small, excess, 0.0)
+    series = np.ones_like(v)
+    for j in range(_SERIES, 2, -1):
+        series = 1 + (power - j + 1) * v / j * series
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        near = math.log(0.5 * power * (power - 1)) + np.log(series) + 2 * np.log(np.abs(v))
+        high = power * log_ratio > 40.0
+        lr = np.where(high, 0.0, log_ratio)
+        far = np.log(np.exp(lr) * np.expm1((power - 1) * lr) - (power - 1) * np.expm1(lr))
+        return np.asarray(np.where(small, near, np.where(high, power * log_ratio, far)))
+
+
 def _log_expm1(x: float) -> float:
     if x <= 0:
         return -math.inf

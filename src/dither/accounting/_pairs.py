@@ -17,6 +17,7 @@ from scipy.special import erfcx, log_ndtr, logsumexp, ndtr, ndtri_exp
 
 from dither.accounting._pair import Array, Masses, Pair
 from dither.core import checks
+from dither.core.errors import InputError
 
 Direction: TypeAlias = Literal["remove", "add"]
 """``remove``: P is the law with the unit's data in it; ``add``: Q is."""
@@ -77,7 +78,7 @@ class GaussianPair:
 
 
 def _quantile(log_probability: float) -> float:
-    """z with log Φ(z) ≤ log_probability, −∞ … 8."""
+    """The z with log Φ(z) ≤ log_probability, −∞ … 8."""
     if log_probability >= -1e-15:
         return 8.0
     return float(ndtri_exp(log_probability))
@@ -318,7 +319,7 @@ class AtomsPair:
         with np.errstate(divide="ignore", over="ignore"):
             q = np.exp(np.log(p) - losses)
         if not q.sum() <= 1 + 1e-9:
-            raise checks.InputError("The loss law is not one: its Q-masses p·e^(−loss) add to more than 1.")
+            raise InputError("The loss law is not one: its Q-masses p·e^(−loss) add to more than 1.")
         for name, value in (("losses", losses), ("p", p), ("_q", q)):
             object.__setattr__(self, name, value)
 
@@ -326,7 +327,8 @@ class AtomsPair:
         """Masses of the loss between increasing finite edges."""
         cell = np.searchsorted(edges, self.losses, "left")
         n = len(edges) + 1
-        return Masses(np.bincount(cell, self.p, n), np.bincount(cell, self._q, n), self.p_inf)
+        p, q = (np.asarray(np.bincount(cell, mass, n), dtype=np.float64) for mass in (self.p, self._q))
+        return Masses(p, q, self.p_inf)
 
     def span(self, log_tail: float) -> tuple[float, float]:
         """(low, high): P(L ≤ low) and P(high < L < ∞) are each at most exp(log_tail)."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, NamedTuple, overload
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from dither.accounting import tables
 from dither.accounting.loss import loss
@@ -118,34 +118,35 @@ class _Search:
         return f"ε = {tables.up(self.epsilon * _exp(point.gap))}"
 
 
-@overload
-def calibrate(
-    make_event: Callable[[float], Event],
-    *,
-    epsilon: float,
-    delta: float = ...,
-    neighbors: Neighbors | str = ...,
-    group: int = ...,
-    low: float | None = ...,
-    high: float | None = ...,
-    integer: Literal[False] = ...,
-    tolerance: float = ...,
-) -> float: ...
+if TYPE_CHECKING:
 
+    @overload
+    def calibrate(
+        make_event: Callable[[float], Event],
+        *,
+        epsilon: float,
+        delta: float = ...,
+        neighbors: Neighbors | str = ...,
+        group: int = ...,
+        low: float | None = ...,
+        high: float | None = ...,
+        integer: Literal[False] = ...,
+        tolerance: float = ...,
+    ) -> float: ...
 
-@overload
-def calibrate(
-    make_event: Callable[[int], Event],
-    *,
-    epsilon: float,
-    delta: float = ...,
-    neighbors: Neighbors | str = ...,
-    group: int = ...,
-    low: float | None = ...,
-    high: float | None = ...,
-    integer: Literal[True],
-    tolerance: float = ...,
-) -> int: ...
+    @overload
+    def calibrate(
+        make_event: Callable[[int], Event],
+        *,
+        epsilon: float,
+        delta: float = ...,
+        neighbors: Neighbors | str = ...,
+        group: int = ...,
+        low: float | None = ...,
+        high: float | None = ...,
+        integer: Literal[True],
+        tolerance: float = ...,
+    ) -> int: ...
 
 
 def calibrate(  # noqa: PLR0913 - the target, the range and the manner of one search; all but one by keyword

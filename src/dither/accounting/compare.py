@@ -88,13 +88,11 @@ class Comparison:
         best = self.tight.epsilon
         body = []
         for row in self.rows:
-            known = row.epsilon is not None
-            ratio = (
-                ""
-                if not known or best is None or not 0 < best < math.inf or row is self.tight
-                else f"×{tables.number(row.epsilon / best, 3)}"
-            )  # type: ignore[operator]  # known: not None
-            shown = "–" if not known else ("≈ " if row.kind == APPROXIMATION else "") + tables.up(row.epsilon or 0.0)
+            shown, ratio = "–", ""
+            if row.epsilon is not None:
+                shown = ("≈ " if row.kind == APPROXIMATION else "") + tables.up(row.epsilon)
+                if best is not None and 0 < best < math.inf and row is not self.tight:
+                    ratio = f"×{tables.number(row.epsilon / best, 3)}"
             body.append((row.name, shown, ratio, row.reference))
         notes = [tables.paragraph(f"{row.name}: {row.note}", bullet="· ") for row in self.rows if row.note]
         group = f", {self.group} units at once" if self.group > 1 else ""

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,6 +36,10 @@ Amounts = tuple[Fraction, ...]
 ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
 """Orders of a Rényi filter or odometer when none are named."""
 _RECORDS_MAX = 10_000_000
+
+
+def _sum(one: Amounts, other: Amounts) -> Amounts:
+    return tuple(a + b for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +83,7 @@ class _Book:
         return Move(replace=self.neighbors is Neighbors.REPLACE, group=self.group)
 
     def _added(self, price: Amounts) -> Self:
-        return replace(self, spent=tuple(map(sum, zip(self.spent, price, strict=True))), events=self.events + 1)
+        return replace(self, spent=_sum(self.spent, price), events=self.events + 1)
 
     def _refuse(self, event: ev.Event, currency: str, advice: str) -> NotPriceableError:
         return NotPriceableError(f"{type(event).__name__} has no finite {currency}, which is what a {self.kind} filter adds up. {advice}")
@@ -155,7 +160,7 @@ class PureFilter(Filter):
     """Σε ≤ limit, for events that are pure; the whole is (limit, 0)-DP."""
 
     kind: ClassVar[str] = "pure"
-    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016, Theorem 3.6 (basic composition is a valid filter)"
+    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016 (basic composition is a valid privacy filter)"
 
     @classmethod
     def open(cls, epsilon: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> PureFilter:
@@ -180,7 +185,7 @@ class ApproxFilter(Filter):
     """Σε ≤ limit and Σδ ≤ limit, for events that state an (ε, δ); the whole is (ε, δ)-DP."""
 
     kind: ClassVar[str] = "approx"
-    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016, Theorem 3.6 (basic composition is a valid filter)"
+    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016 (basic composition is a valid privacy filter)"
 
     @classmethod
     def open(cls, epsilon: float, delta: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ApproxFilter:
@@ -208,7 +213,7 @@ class AdvancedFilter(Filter):
     """
 
     kind: ClassVar[str] = "advanced"
-    theorem: ClassVar[str] = "Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 1 (advanced composition, fully adaptive, same rate)"
+    theorem: ClassVar[str] = "Whitehouse, Ramdas, Rogers & Wu 2023 (fully adaptive advanced composition, same rate and constants)"
 
     @classmethod
     def open(
@@ -244,7 +249,7 @@ def _squares(event: ev.Event, move: Move) -> Amounts | None:
         case ev.Sequence(events=members):
             parts = [_squares(member, move) for member in members]
             known = [p for p in parts if p is not None]
-            return tuple(map(sum, zip(*known, strict=True))) if len(known) == len(parts) else None
+            return reduce(_sum, known) if len(known) == len(parts) else None
         case _:
             found = _exact.approximate(event, move)
     return None if found is None else (_exact.rounded_up(found[0] ** 2), found[1])
@@ -266,7 +271,7 @@ class ZcdpFilter(Filter):
 
     kind: ClassVar[str] = "zcdp"
     theorem: ClassVar[str] = (
-        "Feldman & Zrnic 2021, Theorem 4.3, at every order at once; with a side account for δ: Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 2"
+        "Whitehouse, Ramdas, Rogers & Wu 2023 (filter for approximate zCDP); Feldman & Zrnic 2021 at every order at once"
     )
 
     @classmethod
@@ -298,11 +303,11 @@ class ZcdpFilter(Filter):
         return rdp.epsilon_of_zcdp(float(self.limit[0]) * (1 + 1e-15), left).value if left > 0 else math.inf
 
     def _price(self, event: ev.Event) -> Amounts:
-        stripped, side = rdp.without_delta(event, neighbors=self.neighbors, group=self.group)
+        stripped, side = _exact.without_delta(event, self._move)
         found = _exact.rho(stripped, self._move)
         if found is None:
             raise self._refuse(event, "ρ", "Use an rdp filter, or state a bound with ApproxDp(epsilon, delta).")
-        return found, _exact.rounded_up(_exact.written(side))
+        return found, side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -320,7 +325,7 @@ class RdpFilter(Filter):
 
     kind: ClassVar[str] = "rdp"
     theorem: ClassVar[str] = (
-        "Feldman & Zrnic 2021, Theorem 4.3 (Lécuyer 2021, Theorem 1), at fixed orders; several share δ by the union bound"
+        "Feldman & Zrnic 2021 and Lécuyer 2021 (Rényi privacy filter at a fixed order); several orders share δ by a union bound"
     )
 
     @classmethod
@@ -361,7 +366,7 @@ class RdpFilter(Filter):
         return held and after[-1] <= self.limit[-1]
 
     def _price(self, event: ev.Event) -> Amounts:
-        stripped, side = rdp.without_delta(event, neighbors=self.neighbors, group=self.group)
+        stripped, side = _exact.without_delta(event, self._move)
         found = rdp.curve(stripped, self.orders, neighbors=self.neighbors, group=self.group).tolist()
         if all(math.isinf(d) for d in found):
             raise self._refuse(event, "Rényi divergence", "State a bound with ApproxDp(epsilon, delta), paid from side_delta.")
@@ -369,7 +374,12 @@ class RdpFilter(Filter):
             _exact.rounded_up(Fraction(d) * (1 + Fraction(1, 10**12))) if math.isfinite(d) else most + 1
             for d, most in zip(found, self.limit, strict=False)
         ]
-        return (*prices, _exact.written(side))
+        return (*prices, side)
+
+
+def _divergence(value: float, unbounded: Fraction) -> Fraction:
+    """A computed divergence, rounded up; ``unbounded`` stands for ∞."""
+    return _exact.rounded_up(Fraction(value) * (1 + Fraction(1, 10**12))) if math.isfinite(value) else unbounded
 
 
 def _orders(orders: Iterable[float]) -> tuple[float, ...]:
@@ -393,7 +403,7 @@ class PureOdometer(_Book):
     """Σε and Σδ so far: at any stopping time, however chosen, what was released is (Σε, Σδ)-DP."""
 
     kind: ClassVar[str] = "pure_odometer"
-    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016, Section 4 (basic composition is a valid odometer)"
+    theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016 (basic composition is a valid privacy odometer)"
 
     @classmethod
     def open(cls, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> PureOdometer:
@@ -432,9 +442,7 @@ class RenyiOdometer(_Book):
     delta: Fraction
 
     kind: ClassVar[str] = "renyi_odometer"
-    theorem: ClassVar[str] = (
-        "Lécuyer 2021, Section 5, and Whitehouse, Ramdas, Rogers & Wu 2023, Theorem 5 (Ville's inequality, fixed order each)"
-    )
+    theorem: ClassVar[str] = "Lécuyer 2021 (Rényi odometer); Whitehouse, Ramdas, Rogers & Wu 2023 (time-uniform by Ville's inequality)"
 
     @classmethod
     def open(
@@ -463,13 +471,12 @@ class RenyiOdometer(_Book):
         return self._added(self.price(event))
 
     def _price(self, event: ev.Event) -> Amounts:
-        stripped, side = rdp.without_delta(event, neighbors=self.neighbors, group=self.group)
+        stripped, side = _exact.without_delta(event, self._move)
         found = rdp.curve(stripped, self.orders, neighbors=self.neighbors, group=self.group)
         if not np.isfinite(found).any():
             raise self._refuse(event, "Rényi divergence", "State a bound with ApproxDp(epsilon, delta).")
-        dear = Fraction(10**301)
-        prices = [_exact.rounded_up(Fraction(d) * (1 + Fraction(1, 10**12))) if math.isfinite(d) else dear for d in found.tolist()]
-        return (*prices, _exact.written(side))
+        prices = [_divergence(d, Fraction(10**301)) for d in found.tolist()]
+        return (*prices, side)
 
 
 # ------------------------------------------------------------------------------------------------ one budget per record
@@ -479,15 +486,16 @@ class RenyiOdometer(_Book):
 class IndividualFilter:
     """A ρ budget for each record: a record takes part only while *its own* price still fits; the whole is limit-zCDP.
 
-    The price of a record is what its presence costs on the data at hand (for a clipped sum: Gaussian(std / its own norm)),
-    so prices, who is active and what is spent are private: none of them may be released or acted on in public.
+    The price of a record is what its presence costs in *any* data it could be in, so it may depend on that record alone
+    (for a sum: Gaussian(std / its own norm)). Prices, who is active and what is spent are therefore private: none of
+    them may be released, and the analysis must not depend on them but through who is active.
     """
 
     limit: Fraction
     spent: Mapping[str, Fraction]
 
     kind: ClassVar[str] = "individual"
-    theorem: ClassVar[str] = "Feldman & Zrnic 2021, Theorem 4.5 (individual Rényi filter), at every order at once; neighbours add_remove"
+    theorem: ClassVar[str] = "Feldman & Zrnic 2021 (individual Rényi filter), at every order at once; neighbours add_remove"
 
     @classmethod
     def open(cls, rho: float) -> IndividualFilter:
@@ -495,8 +503,9 @@ class IndividualFilter:
         return cls(limit=_limit("rho", rho, checks.EPSILON_MAX), spent={})
 
     def _prices(self, events: Mapping[str, ev.Event]) -> dict[str, Fraction]:
-        if not isinstance(events, Mapping) or len(events) > _RECORDS_MAX:
-            raise checks.refuse("events", type(events).__name__, "a map from record to event")
+        checks.instance("events", events, Mapping, "a map from record to event")
+        if len(events) > _RECORDS_MAX:
+            raise checks.refuse("events", "a map", f"at most {_RECORDS_MAX:_} records")
         known: dict[ev.Event, Fraction] = {}
         for event in events.values():
             if event not in known:
@@ -529,13 +538,12 @@ class IndividualFilter:
 
 # ------------------------------------------------------------------------------------------------ JSON
 
-AnyFilter = PureFilter | ApproxFilter | AdvancedFilter | ZcdpFilter | RdpFilter | PureOdometer | RenyiOdometer | IndividualFilter
-_KINDS: dict[str, type[_Book]] = {
+_KINDS: dict[str, type[Filter | PureOdometer | RenyiOdometer]] = {
     kind.kind: kind for kind in (PureFilter, ApproxFilter, AdvancedFilter, ZcdpFilter, RdpFilter, PureOdometer, RenyiOdometer)
 }
 
 
-def from_dict(value: object) -> AnyFilter:
+def from_dict(value: object) -> Filter | PureOdometer | RenyiOdometer | IndividualFilter:
     """The filter or odometer that a JSON value describes.
 
     >>> from dither import events as ev
@@ -545,7 +553,7 @@ def from_dict(value: object) -> AnyFilter:
     """
     if not isinstance(value, dict) or "filter" not in value:
         raise DecodeError("A filter is a JSON object with the key 'filter'.")
-    kind = value["filter"]
+    kind: object = value["filter"]
     if kind == IndividualFilter.kind:
         held = value.get("spent")
         if set(value) != {"filter", "limit", "spent"} or not isinstance(held, dict):
@@ -554,7 +562,7 @@ def from_dict(value: object) -> AnyFilter:
     made = _KINDS.get(kind) if isinstance(kind, str) else None
     if made is None:
         raise UnknownNameError("filter", kind, [*_KINDS, IndividualFilter.kind])
-    wanted = {f for f in made.__dataclass_fields__} | {"filter"}
+    wanted = {f.name for f in fields(made)} | {"filter"}
     if set(value) != wanted:
         raise DecodeError(f"A {kind} filter has the keys {', '.join(sorted(wanted))}: found {', '.join(map(str, sorted(value, key=str)))}.")
     given: dict[str, Any] = {
@@ -573,7 +581,7 @@ def from_dict(value: object) -> AnyFilter:
     found = made(**given)
     if any(len(amounts) != len(found.currencies) for amounts in (found.spent, getattr(found, "limit", found.spent))):
         raise DecodeError(f"A {kind} filter of these orders has {len(found.currencies)} amounts: {', '.join(found.currencies)}.")
-    return found  # type: ignore[return-value]  # the classes of the table are the members of AnyFilter
+    return found
 
 
 def _amount(text: object) -> Fraction:

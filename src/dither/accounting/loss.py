@@ -103,9 +103,11 @@ class Loss:
 
     @cached_property
     def _far(self) -> float:
-        """A bound on the total variation distance: those of the parts add, so with a δ above it ε is 0."""
+        """A bound on the total variation distance, rounding included: those of the parts add, so with a δ above it ε is 0."""
         cells = [[(price.at(d).masses(np.zeros(1)), count) for price, count in self._parts.prices] for d in (0, 1)]
-        return max(math.fsum(count * max(0.0, float(m.p[1] - m.q[1]) + m.p_inf) for m, count in side) for side in cells)
+        return max(
+            math.fsum(count * (max(0.0, float(m.p[1] - m.q[1])) + m.p_inf + 1e-14 * float(m.p[1])) for m, count in side) for side in cells
+        )
 
     @cached_property
     def _smooth(self) -> bool:

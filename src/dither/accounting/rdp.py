@@ -23,7 +23,7 @@ from scipy.special import betainc
 from dither.accounting import _divergence as dv
 from dither.accounting import _exact
 from dither.accounting._bounds import SWAP, SWAP_OF_PRESENCE, Move, moved, pure_epsilon, rho, uses
-from dither.accounting._moments import replaced_gaussian, sampled_gaussian
+from dither.accounting._moments import mixture_gaussian, replaced_gaussian, sampled_gaussian
 from dither.accounting._pair import Array
 from dither.core import checks
 from dither.core import events as ev
@@ -136,7 +136,7 @@ def _leaf(event: ev.Event, move: Move, orders: Array) -> Array:
             return dv.gaussian(orders, sigma / k)
         case ev.TreeGaussian() | ev.MatrixGaussian():
             return dv.gaussian(orders, event.noise_multiplier / moved(event, move))
-        case ev.DiscreteGaussian(noise_std=std, sensitivity=shift):  # Canonne, Kamath & Steinke 2020, Proposition 5
+        case ev.DiscreteGaussian(noise_std=std, sensitivity=shift):  # Canonne, Kamath & Steinke 2020
             return dv.gaussian(orders, std / (shift * k))
         case ev.Laplace(noise_multiplier=scale):
             return dv.laplace(orders, k / scale)
@@ -328,9 +328,20 @@ def _poisson_group(inner: ev.Event, q: float, k: int, orders: Array) -> Array:
     """Of k units, Bin(k, q) are in the batch: given that some are, a mixture over how many."""
     share = -math.expm1(k * math.log1p(-q)) if q < 1 else 1.0
     sizes = _blocks(k)
-    log_weights = _log_bin(k, q, sizes) - math.log(share)
+    log_weights = _log_bin(k, q, sizes)
     moments = [np.maximum(*_one_sided(inner, Move(group=j), share, orders)) for j in sizes]
-    return dv.mixed(log_weights, moments) / (orders - 1)
+    loose = dv.mixed(log_weights - math.log(share), moments)
+    sigma = _gaussian_noise(inner, Move())
+    if sigma is None or k > _COPIES_MAX or q >= 1:
+        return loose / (orders - 1)
+    return np.minimum(loose, _as_mixture(sigma, log_weights, orders)) / (orders - 1)
+
+
+def _as_mixture(sigma: float, log_weights: Array, orders: Array) -> Array:
+    """K of Σ P(j records) N(j, σ²) and N(0, σ²), the larger way: moved all one way, records are worst (Ganesh 2024)."""
+    present = np.exp(log_weights)
+    law = (1 - float(present.sum()), *present.tolist())
+    return np.array([max(mixture_gaussian(sigma, law, a)) for a in orders.tolist()])
 
 
 def _blocks(most: int) -> list[int]:
@@ -374,7 +385,11 @@ def _with_replacement(inner: ev.Event, sampler: ev.WithReplacement, move: Move, 
     for j in ends:
         swap = replace(SWAP, group=j)
         moments.append(_two_sided(inner, swap, share, orders) if move.replace else np.maximum(*_one_sided(inner, swap, share, orders)))
-    return dv.mixed(log_weights, moments)
+    loose = dv.mixed(log_weights, moments)
+    sigma = _gaussian_noise(inner, SWAP)
+    if sigma is None or m > _COPIES_MAX or n == 1 or move.replace:
+        return loose
+    return np.minimum(loose, _as_mixture(sigma, log_weights + math.log(share), orders))
 
 
 def _truncated(inner: ev.Event, sampler: ev.TruncatedPoisson, move: Move, orders: Array) -> Array:
@@ -518,28 +533,8 @@ def without_delta(event: ev.Event, *, neighbors: Neighbors | str = Neighbors.ADD
     >>> without_delta(ev.Repeat(ev.ApproxDp(0.5, 1e-9), 3))[0]
     Repeat(event=PureDp(epsilon=0.5), count=3)
     """
-    return _without_delta(event, _move(neighbors, group))
-
-
-def _without_delta(event: ev.Event, move: Move) -> tuple[ev.Event, float]:
-    match event:
-        case ev.ApproxDp(epsilon=epsilon, delta=delta):
-            k = move.scale
-            share = k if epsilon == 0 else math.expm1(min(k * epsilon, 700.0)) / math.expm1(epsilon)
-            return ev.PureDp(epsilon), min(1.0, delta * (share if k > 1 else 1) * (1 + 1e-12 * (k > 1)))
-        case ev.Repeat(event=inner, count=count):
-            made, each = _without_delta(inner, move)
-            return (ev.Repeat(made, count), min(1.0, count * each * (1 + 1e-15))) if each else (event, 0.0)
-        case ev.Sequence(events=members):
-            parts = [_without_delta(m, move) for m in members]
-            total = math.fsum(d for _, d in parts) * (1 + 1e-15)
-            return (ev.Sequence(tuple(e for e, _ in parts)), min(1.0, total)) if total else (event, 0.0)
-        case ev.Parallel(events=members) if not move.replace and move.group == 1:
-            parts = [_without_delta(m, move) for m in members]
-            most = max(d for _, d in parts)
-            return (ev.Parallel(tuple(e for e, _ in parts)), most) if most else (event, 0.0)
-        case _:
-            return event, 0.0
+    made, side = _exact.without_delta(event, _move(neighbors, group))
+    return made, _exact.float_above(side)
 
 
 def renyi_epsilon(event: ev.Event, delta: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> Converted:
@@ -556,8 +551,8 @@ def renyi_epsilon(event: ev.Event, delta: float, *, neighbors: Neighbors | str =
 
 @lru_cache(maxsize=256)
 def _renyi_epsilon(event: ev.Event, delta: float, move: Move) -> Converted:
-    made, side = _without_delta(event, move)
-    left = delta - side
+    made, share = _exact.without_delta(event, move)
+    left = delta - _exact.float_above(share)
     pure = pure_epsilon(made, move) * (1 + 1e-12)
     if left < 0 or (left == 0 and math.isinf(pure)):
         return Converted(math.inf, math.inf)

@@ -123,8 +123,14 @@ def calibration(
     with _page(path, 6.4, 4.2) as axes:
         axes.plot(targets, values, color=BLUE, marker="o", markersize=4)
         axes.plot(*chosen, marker="o", markersize=9, color=RED, linestyle="none")
-        aside = (12, -14) if values[-1] > values[0] else (10, 10)  # off the line, whichever way it goes
-        axes.annotate(f"ε = {chosen[0]:g}: {chosen[1]:.5g}", chosen, xytext=aside, color=RED, **_LABEL)
+        rising = values[-1] > values[0]
+        aside = (12, -14) if rising else (10, 10)  # off the line, whichever way it goes
+        shown = (
+            chosen[1]
+            if isinstance(chosen[1], int)
+            else (dither.accounting.tables.down if rising else dither.accounting.tables.up)(chosen[1], 5)
+        )
+        axes.annotate(f"ε = {chosen[0]:g}: {shown}", chosen, xytext=aside, color=RED, **_LABEL)
         axes.set(xscale="log", yscale="log", xlabel=f"target ε at δ = {delta:g}", ylabel=label)
         axes.set_title(f"The {label} that meets ε")
         _plain_ticks(axes.xaxis)
@@ -151,14 +157,17 @@ def plan(path: Path, made: TrainingPlan) -> Path:
     return path
 
 
-def drawn(path: Path, samples: Sequence[float], *, scale: float, title: str) -> Path:
-    """Noise as drawn beside the law it is priced by (a standard deviation of ``scale``, Gaussian)."""
+def drawn(path: Path, samples: Sequence[int], *, scale: float, title: str) -> Path:
+    """Whole-number noise as drawn beside the law it is priced by (discrete Gaussian of ``scale``)."""
+    width = max(1, round(scale / 8))  # whole numbers in a bar, so that no bar holds more of them than another
+    reach = width * math.ceil(4 * scale / width)
+    edges = [x - 0.5 for x in range(-reach, reach + width + 1, width)]
     with _page(path, 6.4, 4.0) as axes:
-        axes.hist(samples, bins=81, range=(-4 * scale, 4 * scale), density=True, color=SKY, label=f"{len(samples):,} draws")
+        axes.hist(samples, bins=edges, density=True, color=SKY, label=f"{len(samples):,} draws")
         grid = [scale * (i / 50 - 4) for i in range(401)]
         density = [math.exp(-0.5 * (x / scale) ** 2) / (scale * math.sqrt(2 * math.pi)) for x in grid]
-        axes.plot(grid, density, color=BLUE, label=f"Gaussian, std {scale:.4g}")
-        axes.set(xlabel="noise", ylabel="density")
+        axes.plot(grid, density, color=BLUE, label=f"its law: exp(−k²/2·{scale:g}²)")
+        axes.set(xlabel="noise", ylabel="probability")
         axes.set_title(title)
         axes.legend(loc="upper right")
     return path
@@ -177,9 +186,10 @@ def _titles(axes: Any, title: str, subtitle: str) -> None:  # noqa: ANN401 - mat
 
 
 def _plain_ticks(axis: Any) -> None:  # noqa: ANN401 - matplotlib is untyped
-    """1, 2 and 5 of every decade, written out."""
+    """A few round numbers of every decade, written out; more of them where there are few decades."""
     ticker = importlib.import_module("matplotlib.ticker")
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if high < 30 * low else (1, 2, 5) if high < 3e4 * low else (1,)))
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(ticker.NullFormatter())
 

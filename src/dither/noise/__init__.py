@@ -11,11 +11,25 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dither.noise.gridsum import GridSum as GridSum
+    from dither.noise.linear import LinearQueries as LinearQueries
     from dither.noise.noisy import Noisy as Noisy
-    from dither.noise.noisy import noisy as noisy
+    from dither.noise.numeric import DiscreteGaussianMechanism as DiscreteGaussianMechanism
+    from dither.noise.numeric import DiscreteLaplaceMechanism as DiscreteLaplaceMechanism
+    from dither.noise.numeric import GaussianMechanism as GaussianMechanism
+    from dither.noise.numeric import LaplaceMechanism as LaplaceMechanism
+    from dither.noise.partition import OptimalPartitionSelection as OptimalPartitionSelection
+    from dither.noise.partition import StableHistogram as StableHistogram
+    from dither.noise.quantiles import Quantile as Quantile
+    from dither.noise.quantiles import Quantiles as Quantiles
+    from dither.noise.response import KaryResponseMechanism as KaryResponseMechanism
+    from dither.noise.response import RandomizedResponseMechanism as RandomizedResponseMechanism
     from dither.noise.rng import SecureRng as SecureRng
     from dither.noise.rng import UnsafeSeededRng as UnsafeSeededRng
     from dither.noise.rng import system_rng as system_rng
+    from dither.noise.robust import ProposeTestRelease as ProposeTestRelease
+    from dither.noise.robust import SampleAndAggregate as SampleAndAggregate
+    from dither.noise.robust import SmoothSensitivityMedian as SmoothSensitivityMedian
     from dither.noise.samplers import add_noise as add_noise
     from dither.noise.samplers import bernoulli as bernoulli
     from dither.noise.samplers import bernoulli_exp as bernoulli_exp
@@ -29,10 +43,28 @@ if TYPE_CHECKING:
     from dither.noise.samplers import snap as snap
     from dither.noise.samplers import snapped_sensitivity as snapped_sensitivity
     from dither.noise.samplers import uniform_below as uniform_below
+    from dither.noise.selection import ExponentialSelection as ExponentialSelection
+    from dither.noise.selection import PermuteAndFlip as PermuteAndFlip
+    from dither.noise.selection import ReportNoisyMax as ReportNoisyMax
+    from dither.noise.selection import TopK as TopK
+    from dither.noise.sensitivity import Contribution as Contribution
+    from dither.noise.sensitivity import Sensitivity as Sensitivity
+    from dither.noise.sensitivity import sensitivity_of as sensitivity_of
+    from dither.noise.stream import MatrixCounter as MatrixCounter
+    from dither.noise.stream import TreeCounter as TreeCounter
+    from dither.noise.threshold import AboveThreshold as AboveThreshold
+    from dither.noise.vote import EnsembleVote as EnsembleVote
 
-_HOMES = {
+_HOMES: dict[str, tuple[str, ...]] = {
+    "gridsum": ("GridSum",),
+    "linear": ("LinearQueries",),
     "noisy": ("Noisy",),
+    "numeric": ("DiscreteGaussianMechanism", "DiscreteLaplaceMechanism", "GaussianMechanism", "LaplaceMechanism"),
+    "partition": ("OptimalPartitionSelection", "StableHistogram"),
+    "quantiles": ("Quantile", "Quantiles"),
+    "response": ("KaryResponseMechanism", "RandomizedResponseMechanism"),
     "rng": ("SecureRng", "UnsafeSeededRng", "system_rng"),
+    "robust": ("ProposeTestRelease", "SampleAndAggregate", "SmoothSensitivityMedian"),
     "samplers": (
         "add_noise",
         "bernoulli",
@@ -48,6 +80,11 @@ _HOMES = {
         "snapped_sensitivity",
         "uniform_below",
     ),
+    "selection": ("ExponentialSelection", "PermuteAndFlip", "ReportNoisyMax", "TopK"),
+    "sensitivity": ("Contribution", "Sensitivity", "sensitivity_of"),
+    "stream": ("MatrixCounter", "TreeCounter"),
+    "threshold": ("AboveThreshold",),
+    "vote": ("EnsembleVote",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -59,8 +59,10 @@ def integers(value: object) -> tuple[Integers, bool]:
 def _held(array: NDArray[np.generic]) -> Floats | Integers:
     """A numpy array of a numeric type, each number within its range; always a copy."""
     if array.dtype.kind == "f":
-        known = np.where(np.isnan(array), array.dtype.type(0), array).astype(np.float64)
-        return np.asarray(np.clip(known, -VALUE_MAX, VALUE_MAX), dtype=np.float64)
+        known = array.astype(np.float64).reshape(-1)
+        known[np.isnan(known)] = 0.0
+        np.clip(known, -VALUE_MAX, VALUE_MAX, out=known)
+        return known.reshape(array.shape)
     if array.dtype.kind == "u":
         array = np.minimum(array, np.asarray(INTEGER_MAX, dtype=np.uint64)) if array.dtype.itemsize == 8 else array
     return np.asarray(np.clip(array.astype(np.int64), -INTEGER_MAX, INTEGER_MAX), dtype=np.int64)

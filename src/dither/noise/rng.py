@@ -83,7 +83,20 @@ class _Reserve:
 class _Stream:
     """A ChaCha20 keystream, buffered; the two public classes differ in where its keys come from."""
 
-    __slots__ = ("__weakref__", "_at", "_buffer", "_busy", "_encryptor", "_key_left", "_lock", "_pid", "_reserves", "_seed_left", "_taking")
+    __slots__ = (
+        "__weakref__",
+        "_at",
+        "_buffer",
+        "_encryptor",
+        "_key_left",
+        "_lock",
+        "_owner",
+        "_pid",
+        "_reserves",
+        "_seed_left",
+        "_take_lock",
+        "_taker",
+    )
 
     private = True
 
@@ -95,9 +108,9 @@ class _Stream:
 
     def _reset(self) -> None:
         """Forget the key, the buffered bytes and the buffered draws; the next request keys the stream afresh."""
-        self._lock = threading.RLock()
+        self._lock, self._take_lock = threading.Lock(), threading.Lock()
         self._pid = os.getpid()
-        self._busy = self._taking = False
+        self._owner = self._taker = 0
         self._encryptor: Any = None
         self._key_left = self._seed_left = 0
         self._buffer = np.zeros(_BUFFER, np.uint8)
@@ -148,27 +161,25 @@ class _Stream:
             raise checks.refuse("out", out.dtype, "a contiguous array of numbers")
         raw = out.reshape(-1).view(np.uint8)
         count = len(raw)
+        if os.getpid() != self._pid:
+            self._forked()
+        me = threading.get_ident()
+        if self._owner == me and self._lock.locked():  # a signal handler or a finaliser, between two steps of this thread's own request
+            self._aside().fill(out)
+            return
         with self._lock:
-            if os.getpid() != self._pid:
-                self._forked()
-            if self._busy:  # a signal handler, or a finaliser, came between two steps of a request of this very thread
-                self._aside().fill(out)
+            self._owner = me
+            if count >= _LARGE:
+                self._stream(raw)
                 return
-            self._busy = True
-            try:
-                if count >= _LARGE:
-                    self._stream(raw)
-                    return
-                at = self._at
-                if at + count > _BUFFER:
-                    self._at = _BUFFER
-                    self._stream(self._buffer)
-                    at = 0
-                self._at = at + count
-                raw[:] = self._buffer[at : at + count]
-                self._buffer[at : at + count] = 0
-            finally:
-                self._busy = False
+            at = self._at
+            if at + count > _BUFFER:
+                self._at = _BUFFER
+                self._stream(self._buffer)
+                at = 0
+            self._at = at + count
+            raw[:] = self._buffer[at : at + count]
+            self._buffer[at : at + count] = 0
 
     def _aside(self) -> _Stream:
         """Another stream of the same kind."""
@@ -215,28 +226,26 @@ class _Stream:
 
     def take(self, law: Hashable, draw: Callable[[int], NDArray[Any]]) -> Any:  # noqa: ANN401 - int or float, as ``draw`` makes them
         """One draw of ``law``, made by ``draw(count)`` in batches that are used up one by one and wiped; interrupts as in ``fill``."""
-        with self._lock:
-            if os.getpid() != self._pid:
-                self._forked()
-            if self._taking:
-                return draw(1).item(0)
-            self._taking = True
-            try:
-                reserve = self._reserves.get(law)
-                if reserve is None:
-                    reserve = _Reserve()
-                else:
-                    self._reserves.move_to_end(law)
-                at = reserve.at
-                if at >= len(reserve.draws):
-                    self._refill(law, reserve, draw)
-                    at = 0
-                reserve.at = at + 1
-                value = reserve.draws.item(at)
-                reserve.draws[at] = 0
-                return value
-            finally:
-                self._taking = False
+        if os.getpid() != self._pid:
+            self._forked()
+        me = threading.get_ident()
+        if self._taker == me and self._take_lock.locked():
+            return draw(1).item(0)
+        with self._take_lock:
+            self._taker = me
+            reserve = self._reserves.get(law)
+            if reserve is None:
+                reserve = _Reserve()
+            else:
+                self._reserves.move_to_end(law)
+            at = reserve.at
+            if at >= len(reserve.draws):
+                self._refill(law, reserve, draw)
+                at = 0
+            reserve.at = at + 1
+            value = reserve.draws.item(at)
+            reserve.draws[at] = 0
+            return value
 
     def _refill(self, law: Hashable, reserve: _Reserve, draw: Callable[[int], NDArray[Any]]) -> None:
         reserve.size = min(4 * reserve.size, _RESERVE_MAX)
@@ -296,11 +305,12 @@ class UnsafeSeededRng(_Stream):
         return sha256(label + b"key").digest() + sha256(label + b"nonce").digest()[:16]
 
     def _aside(self) -> _Stream:
-        return UnsafeSeededRng(self._given)
+        self._counter += 1
+        return UnsafeSeededRng(int.from_bytes(sha256(f"{self._given} aside {self._counter}".encode()).digest()))
 
     def _forked(self) -> None:
         """Predictable before, predictable after: a child goes on where its parent was."""
-        self._lock = threading.RLock()
+        self._lock, self._take_lock = threading.Lock(), threading.Lock()
         self._pid = os.getpid()
 
     def __repr__(self) -> str:

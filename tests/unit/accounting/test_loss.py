@@ -1,6 +1,8 @@
 """The public price: table of leaves, directions, groups, nesting, refusals, both sides of every bound."""
 
 import math
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -331,3 +333,43 @@ def test_a_loss_is_a_value():
     assert loss(ev.Gaussian(1.0)) is own
     with pytest.raises(AttributeError):
         own.group = 2
+
+
+EXTREME = [
+    ev.Subsample(ev.Gaussian(1.0), ev.Poisson(1e-12)),
+    ev.Subsample(ev.Gaussian(1.0), ev.FixedSize(1, 10**12)),
+    ev.Subsample(ev.PureDp(1.0), ev.WithReplacement(10**6, 10)),
+    ev.Subsample(ev.Gaussian(1.0), ev.WithReplacement(10**12, 10**12)),
+    ev.Subsample(ev.Laplace(1.0), ev.TruncatedPoisson(1e-6, 1, 10**12)),
+    ev.Subsample(ev.ApproxDp(0.1, 1e-9), ev.Shuffled(7, 7)),
+    ev.Zcdp(1000.0),
+    ev.Zcdp(1e-12),
+    ev.ApproxDp(1000.0, 0.5),
+    ev.RandomizedResponse(1e-9, 10**12),
+    ev.ShuffledReports(ev.PureDp(1000.0), 10**12),
+    ev.ShuffledReports(ev.RandomizedResponse(3.0, 10**6), 10**7),
+    ev.TreeGaussian(1.0, 10**7, 100, 1000),
+    ev.DiscreteGaussian(1e12, 10**12),
+]
+
+
+@pytest.mark.parametrize("options", [{}, {"neighbors": "replace"}, {"group": 3}], ids=repr)
+@pytest.mark.parametrize("event", EXTREME, ids=repr)
+def test_extremes_have_a_price(event, options):
+    found = loss(event, **options).epsilon(1e-6)
+    assert 0 <= found.lower <= found.upper
+    assert loss(event, **options).delta(1.0).upper >= 0
+
+
+def test_a_small_epsilon_is_zero_only_where_that_is_certain():
+    assert loss(ev.PureDp(1e-12)).epsilon(1e-6).upper == 0.0
+    assert loss(ev.PureDp(1e-12)).epsilon(1e-30).upper >= 1e-12 * (1 - 1e-9)
+    assert loss(ev.Repeat(ev.Gaussian(1e6), 4)).epsilon(1e-6).upper == 0.0
+    assert loss(ev.Repeat(ev.Gaussian(1e6), 4)).epsilon(1e-7).upper > 0.0
+
+
+@pytest.mark.parametrize("first", ["dither.accounting.loss", "dither.accounting.explain", "dither.accounting._price", "dither"])
+def test_functions_are_not_shadowed_by_their_modules(first):
+    code = f"import importlib; importlib.import_module({first!r}); import dither; from dither.accounting import loss, explain, calibrate\n"
+    code += "assert callable(loss) and callable(explain) and callable(calibrate) and callable(dither.loss) and callable(dither.explain)"
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -322,6 +322,15 @@ def test_optimal_events_and_rules():
     assert hidden.keep_probability(50) == 0.9
 
 
+def test_thresholds_and_shifts_are_exact(monkeypatch):
+    monkeypatch.setattr(partition.samplers, "discrete_laplace", lambda scale, *, rng, size: np.zeros(size, np.int64))
+    histogram = StableHistogram(noise="laplace", noise_scale=1.0, threshold=20, units_min=3)
+    assert histogram.measure({"a": 19, "b": 20, "c": 21, "d": 2}).value == {"b": 20, "c": 21}
+    shy = OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-12, units_min=50)
+    assert shy.measure(dict.fromkeys(range(1000), 50), UnsafeSeededRng(1)).value == ()  # the first that can be shown, at 1e-12
+    assert len(shy.measure(dict.fromkeys(range(1000), 150)).value) == 1000
+
+
 def test_order_tells_nothing():
     keys = ["b", 1, ("x", 2), None, 2.5, b"q", 10, 9, True]
     assert len({tuple(map(repr, ordered(list(p)))) for p in itertools.permutations(keys[:6])}) == 1

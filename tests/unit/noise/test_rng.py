@@ -243,15 +243,20 @@ def test_a_request_in_the_middle_of_a_request_is_served_elsewhere():
     samplers.gaussian(1.0, rng=rng)
     at, [reserve] = rng._at, rng._reserves.values()
     position = reserve.at
-    rng._busy = rng._taking = True
-    assert len(set(rng.bytes(64))) > 8
-    assert samplers.gaussian(1.0, rng=rng) != 0
+    rng._owner = rng._taker = threading.get_ident()
+    with rng._lock, rng._take_lock:
+        assert len(set(rng.bytes(64))) > 8
+        assert samplers.gaussian(1.0, rng=rng) != 0
+        seeded = UnsafeSeededRng(1)
+        seeded._owner = threading.get_ident()
+        with seeded._lock:
+            assert len({seeded.bytes(8) for _ in range(5)}) == 5
     assert (rng._at, reserve.at) == (at, position)
 
 
 def test_fill_wants_a_contiguous_array():
     rng = SecureRng()
-    out = np.zeros((50, 40))
+    out = np.zeros((50, 40), np.uint64)
     rng.fill(out)
     assert out.all()
     for bad in (out[:, ::2], np.array([None])):

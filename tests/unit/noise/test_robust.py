@@ -339,7 +339,7 @@ def test_the_test_and_the_release_use_the_noise_of_their_shares(monkeypatch):
     seen = {}
     monkeypatch.setattr(robust.samplers, "discrete_laplace", lambda scale, rng: seen.update(test=scale) or 0)
     monkeypatch.setattr(robust.samplers, "rounded_laplace", lambda scale, rng: seen.update(release=scale) or 0)
-    statistic = Statistic(value=lambda rows: len(rows), distance=lambda rows, bound: 1000 if bound == 3 else 0, step=0.5, offset=10.0)
+    statistic = Statistic(value=len, distance=lambda rows, bound: 1000 if bound == 3 else 0, step=0.5, offset=10.0)
     mechanism = ProposeTestRelease(epsilon=1.0, delta=1e-6, statistic=statistic, bound=1.5, test_share=0.2)
     assert mechanism.measure([1, 2], UnsafeSeededRng(1)).value == 11.0
     assert 5 <= seen["test"] < 5.001
@@ -385,6 +385,8 @@ def test_release_says_when_predictable():
     exact = ProposeTestRelease(epsilon=1.0, delta=1e-6, statistic=median_statistic(0, 8), bound=0)
     assert exact.measure([5.0] * 200, UnsafeSeededRng(1)).value == 5.0
     assert exact.interval().half_width == 0.0
+    assert exact.interval().confidence == averaging().interval().confidence == mechanism.interval().confidence == 0.95
+    assert mechanism.interval() == mechanism.interval(0.95)
 
 
 # ------------------------------------------------------------------------------------------------ sample and aggregate

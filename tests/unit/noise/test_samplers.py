@@ -1,12 +1,15 @@
 """Samplers: types, exactness by exhaustion and by scripted bits, refusals, grids, and the last bit that must not betray the value."""
 
 import math
+import subprocess
+import sys
 from fractions import Fraction
 
 import mpmath
 import numpy as np
 import pytest
 
+from dither import noise
 from dither.core.errors import InputError
 from dither.noise import _cells, samplers
 from dither.noise.rng import SecureRng, UnsafeSeededRng
@@ -438,8 +441,8 @@ def test_snap_arrays_and_integers():
 def test_no_negative_zero_betrays_a_sign():
     step = grid_step(1.0)
     for value in (0.0, -0.0, -step / 4, step / 4):
-        for noise in (0.0, -0.0):
-            assert math.copysign(1.0, add_noise(value, noise, step)) == 1.0
+        for drawn in (0.0, -0.0):
+            assert math.copysign(1.0, add_noise(value, drawn, step)) == 1.0
     out = add_noise(np.array([-0.0, -step / 4]), np.array([-0.0, -0.0]), step)
     assert not np.signbit(out).any()
 
@@ -447,13 +450,13 @@ def test_no_negative_zero_betrays_a_sign():
 def test_adding_noise_rounds_the_exact_sum_once(rng):
     for scale in (1e-3, 1.0, 1e9):
         step = grid_step(scale)
-        noise = laplace(scale, 2_000, rng)
+        drawn = laplace(scale, 2_000, rng)
         values = np.concatenate([rng.uint64(1_000).astype(float) * 2.0**-64, rng.uint64(1_000).astype(float)])
-        out = add_noise(values, noise, step)
-        for v, n, o in zip(values.tolist(), noise.tolist(), out.tolist(), strict=True):
+        out = add_noise(values, drawn, step)
+        for v, n, o in zip(values.tolist(), drawn.tolist(), out.tolist(), strict=True):
             moved = round(Fraction(v) / Fraction(step)) * Fraction(step)
             assert o == float(moved + Fraction(n))
-        assert add_noise(values[0].item(), noise[0].item(), step) == out[0]
+        assert add_noise(values[0].item(), drawn[0].item(), step) == out[0]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1.7e308, "1", None, 1j, True, 2**53 + 1, 2**70, Fraction(1, 3)], ids=repr)
@@ -480,7 +483,8 @@ def test_no_error_tells_a_private_value():
 
 def test_no_sum_overflows():
     top = samplers.VALUE_MAX
-    assert math.isfinite(add_noise(top, 160 * samplers.FLOAT_SCALE_MAX * 1.99, grid_step(samplers.FLOAT_SCALE_MAX)))
+    step = grid_step(samplers.FLOAT_SCALE_MAX)
+    assert math.isfinite(add_noise(top, snap(160 * samplers.FLOAT_SCALE_MAX * 1.99, step), step))
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, 0.3, 3.0, math.nan, math.inf, "1", None, 5e-324, True], ids=repr)
@@ -560,3 +564,19 @@ def test_the_last_bit_of_numpy_betrays_the_value():
         on_0, on_1 = ([value + draw() for _ in range(3_000)] for value in (0.0, 1.0))
         assert finer(on_0) > 0.2
         assert finer(on_1) == 0.0
+
+
+# ---------------------------------------------------------------- the front door
+
+
+def test_every_exported_name_is_there():
+    for name in noise.__all__:
+        assert getattr(noise, name).__name__ == name
+        assert name in dir(noise)
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = noise.nothing_of_the_kind
+
+
+def test_importing_the_room_is_light():
+    code = "import sys, dither.noise; print([m for m in ('numpy', 'cryptography') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

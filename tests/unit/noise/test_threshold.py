@@ -6,6 +6,7 @@ import math
 import os
 import pickle
 import threading
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -228,7 +229,8 @@ def test_a_session_ends_with_the_process_that_started_it(monkeypatch):
         session.ask(0.0)
 
 
-def test_threads_cannot_win_more_hits_than_were_paid_for():
+def test_threads_cannot_win_more_hits_than_were_paid_for(monkeypatch):
+    monkeypatch.setattr(samplers, "discrete_laplace", lambda scale, *, rng: time.sleep(1e-4) or 0)  # lets another thread in
     session = AboveThreshold(epsilon=100.0, hits=25).start()
     wins, refused = [], []
 
