@@ -39,7 +39,7 @@ format: setup    ## put the code in its house form
 	$(BIN)/ruff check --fix .
 
 bench: setup     ## ours beside the peers, ratios from one run
-	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/run.py --install
 
 mutants: setup   ## break noise and accounting on purpose; every mutant that weakens a guarantee must be caught
 	$(BIN)/python tools/mutants.py

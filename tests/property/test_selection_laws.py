@@ -185,6 +185,37 @@ def test_a_race_too_close_for_floats_is_run_in_integers():
             assert race(np.array(powers), exact=lambda i, p=powers: Fraction(p[i]), rng=Words(words)) == [1 if gap > 0 else 0]
 
 
+def test_a_race_between_multiplicities_too_close_for_floats():
+    """No power to widen the doubt: m chances at m times the time, some cells of 2^-64 apart."""
+    source = UnsafeSeededRng(6)
+    for _ in range(300):
+        first, size, offset = source.bits(62) + 2**62, source.below(50) + 2, source.below(401) - 200
+        with mpmath.workprec(300):
+            time = -mpmath.log1p(-(mpmath.mpf(first) + 0.5) / 2**64)
+            second = int(mpmath.floor(-mpmath.expm1(-time * size) * 2**64)) + offset
+            if second >= 2**64 - 2**44:
+                continue
+            low, high = (-mpmath.log1p(-(mpmath.mpf(second) + e) / 2**64) / size for e in (0, 1))
+            room = mpmath.mpf(2) ** -60 * time
+            winner = 0 if low > time + room else 1 if high < time - room else None
+        sizes = np.array([1, size])
+        if winner is not None:
+            assert race(np.zeros(2), exact=lambda _: Fraction(0), rng=Words([first, second]), multiplicity=sizes) == [winner]
+
+
+def test_words_at_the_ends_are_left_open():
+    with mpmath.workprec(300):
+        one = int(mpmath.floor(-mpmath.expm1(-1) * 2**64))  # E = 1, key = power
+    for word, power, bits, winner in (
+        (0, 44.7, ONES, 1),  # −ln E of the first is 44.36 to ∞, and 45.05 by its float
+        (0, 45.5, 0, 0),
+        (ONES, -3.5, 0, 1),  # ln E is at least 3.79, and 3.3 by its float
+    ):
+        powers = [0.0, power]
+        rng = Scripted([word, one], [bits])
+        assert race(np.array(powers), exact=lambda i, p=powers: Fraction(p[i]), rng=rng) == [winner]
+
+
 def test_a_dead_heat_draws_on_until_it_is_decided():
     """Both share 128 bits; the next word decides, whichever way; a source that never decides comes to an end."""
     results = set()

@@ -49,7 +49,7 @@ _HOMES = {
 }
 _MODULES = ("filters", "rdp", "tables")
 
-__all__ = [*sorted(_HOMES), *_MODULES]  # noqa: PLE0604 - all are strings: one table says what is public
+__all__ = ["filters", "rdp", *sorted(_HOMES)]
 
 
 class _Package(ModuleType):

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from dither.accounting._finite import STATES_MAX, Finite, finite, states
-from dither.accounting._fourier import ULP, Curve, curve, log_moments, product, together, untilted
+from dither.accounting._fourier import ULP, Curve, Window, curve, log_moments, product, together, untilted
 from dither.accounting._grid import Corners, Law, centred, gathered, pessimistic, split
 from dither.accounting._lattice import (
     NotSmoothError,
@@ -29,8 +29,8 @@ from dither.accounting._lattice import (
     trial_tilts,
     window,
 )
-from dither.accounting._pair import Pair
-from dither.accounting._pairs import AtomsPair, GaussianPair, gaussian_delta, gaussian_epsilon
+from dither.accounting._pair import Array, Pair
+from dither.accounting._pairs import WHOLE, AtomsPair, GaussianPair, gaussian_delta, gaussian_epsilon
 from dither.accounting._power import Power
 from dither.core import checks
 from dither.core.units import Bound
@@ -78,7 +78,7 @@ class Composition:
         self._made: Finite | None = None
         self._blur = 0.0
         atoms = [(pair, c) for pair, c in self._parts if isinstance(pair, AtomsPair)]
-        if 1 < self._count and len(atoms) == len(self._parts) and self._infinite < 1 and states(atoms) <= STATES_MAX:
+        if self._count > 1 and len(atoms) == len(self._parts) and self._infinite < 1 and states(atoms) <= STATES_MAX:
             self._made = finite(atoms, self._infinite, 1 - self._p_inf)
 
     # -------------------------------------------------------------------------------------------- questions
@@ -86,7 +86,7 @@ class Composition:
     def epsilon(self, delta: float) -> Bound:
         """ε ≥ 0 at that δ; ∞ when no ε is enough."""
         lower, upper = self._epsilon(checks.delta(delta), both=True)
-        return Bound(min(lower, upper), upper)
+        return Bound(min(lower, upper), max(lower, upper))
 
     def epsilon_upper(self, delta: float) -> float:
         """An ε that is enough at that δ; cheaper than both sides."""
@@ -95,7 +95,7 @@ class Composition:
     def delta(self, epsilon: float) -> Bound:
         """δ at that ε ≥ 0."""
         lower, upper = self._delta(_nonnegative(epsilon), both=True)
-        return Bound(min(lower, upper), upper)
+        return Bound(min(lower, upper), max(lower, upper))
 
     def delta_upper(self, epsilon: float) -> float:
         """A δ that is enough at that ε; cheaper than both sides."""
@@ -167,7 +167,7 @@ class Composition:
         low, high, fineness = self._infinite, 1.0, 1.0
         for attempt in range(_ATTEMPTS):
             made = self._curves(both=both, fineness=fineness, attempt=attempt, epsilon=epsilon)
-            if made is None:
+            if made is None or (attempt and high == 1.0):
                 break
             upper, lower = made
             high = min(high, upper.delta(epsilon))
@@ -176,11 +176,9 @@ class Composition:
                 return low, high
             fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, math.exp(_FAINT)), 4.0), 400.0)
         if high == 1.0 or (high - low > 0.5 * high and high > math.exp(_FAINT)):
-            for power in range(1, 40):
-                delta = 10.0**-power
-                if not self._infinite < delta or self._rough_epsilon(delta) > epsilon + self._shift:
-                    break
-                high = min(high, delta)
+            for delta in (1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1):
+                if self._infinite < delta < high and self._epsilon(delta, both=False)[1] <= epsilon + self._shift:
+                    high = delta
         if both:
             self._note(low, high, "δ")
         return low, high
@@ -222,11 +220,12 @@ class Composition:
         log_delta = math.log(delta - self._infinite) if delta is not None else 0.0
         log_count = math.log(self._count)
         margin = 18.0
-        for _ in range(2 if delta is None else 1):
+        while True:
             parts = [part(pair, c, log_low=-16 - log_count, log_high=log_delta - margin - log_count) for pair, c in self._parts]
             chosen = tilt(parts, epsilon=epsilon, log_delta=log_delta)
-            log_delta, margin = chosen.log_delta, 25.0
-        return parts, chosen
+            if delta is not None or margin > 18.0:
+                return parts, chosen
+            log_delta, margin = chosen.log_delta, 25.0  # δ was not known: once more, with the tails that its order asks for
 
     def _curves(
         self, *, both: bool, fineness: float, attempt: int, delta: float | None = None, epsilon: float | None = None
@@ -312,19 +311,15 @@ class Composition:
     # -------------------------------------------------------------------------------------------- when all else fails
 
     def _rough_epsilon(self, delta: float) -> float:
-        """Advanced composition (Kairouz, Oh & Viswanath 2017, Theorem 3.5) of what each pair is, as an (ε, δ) pair both ways."""
+        """Losses cut to [−b, b] have a mean of at most b tanh(b/2) + (Q-mass outside); then Hoeffding (see the proof)."""
         log_each = math.log(delta - self._p_inf) - math.log(8 * self._count)
         linear, square, spent, plain = 0.0, 0.0, self._p_inf, 0.0
         for pair, count in self._parts:
-            low, high = pair.span(log_each)
-            bound = max(abs(low), abs(high), 1e-300)
-            for _ in range(60):
-                cells = pair.masses(np.array([-bound, bound]))
-                if float(cells.q[0]) <= math.exp(log_each):
-                    break
-                bound *= 1.5
-            spent += count * (max(float(cells.p[-1]), float(cells.q[0])) + cells.p_inf)
-            linear += count * bound * math.tanh(0.5 * bound)
+            bound = max(pair.span(log_each)[1], 0.0)
+            cells = pair.masses(np.array([-bound, bound]) if bound > 0 else np.zeros(1))
+            unseen = 0.0 if isinstance(pair, WHOLE) else max(0.0, 1 - float(cells.q.sum())) + 1e-15
+            spent += count * (float(cells.p[-1]) + cells.p_inf)
+            linear += count * min(bound, bound * math.tanh(0.5 * bound) + float(cells.q[0] + cells.q[-1]) + unseen)
             square += count * bound * bound
             plain += count * bound
         if not spent < delta:
@@ -408,7 +403,7 @@ def _sides(made: tuple[Law, Law | None]) -> list[Law]:
     return [law for law in made if law is not None]
 
 
-def _chernoff(chain: Sequence[Law], counts: Sequence[int], chosen: Tilt, tilts: tuple[np.ndarray, np.ndarray], log_tail: float):
+def _chernoff(chain: Sequence[Law], counts: Sequence[int], chosen: Tilt, tilts: tuple[Array, Array], log_tail: float) -> Window:
     """The window of the laws themselves."""
     left, right = tilts
     every = np.concatenate(([chosen.value], chosen.value - left, chosen.value + right))
@@ -436,7 +431,7 @@ def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, a
     low, high = power.span(0.0)
     index = np.arange(math.floor((low - power.center) / step) - 1, math.ceil((high - power.center) / step) + 2, dtype=np.int64)
     if upper:
-        made = pessimistic(index, step, power.masses(power.center + step * index), power.center)
+        made = pessimistic(index, step, power.masses(np.asarray(power.center + step * index, dtype=np.float64)), power.center)
     else:
         cuts = power.center + step * (np.append(index, index[-1] + 1) - 0.5)
         made = centred(power, Corners(cuts, index, power.center, step, np.zeros(len(index), dtype=bool)), chosen.value, affordable)
@@ -471,7 +466,7 @@ def _stitched(
         found = np.log(made.tilted + noise) + (made.log_mass - value * losses)
         log_p = found if not len(log_p) else np.minimum(found, log_p)
         trust = own if not len(trust) else np.maximum(own, trust)
-    failed = math.exp(min(0.0, made.log_mass - made.tilt * float(losses[-1]))) * min(1.0, made.right + made.inherited)
+        failed = math.exp(min(0.0, made.log_mass - value * float(losses[-1]))) * min(1.0, made.right + made.inherited)
     failed = min(1.0, p_inf + together(chain, counts) + failed)
     p = (1 - p_inf) * np.exp(np.minimum(log_p, 0.0))
     first = int(np.argmax(trust > 1e3))  # below it nothing is known but that it is the rest: that is put here

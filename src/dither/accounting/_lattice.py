@@ -138,17 +138,17 @@ def tilt(parts: Sequence[Part], *, epsilon: float | None = None, log_delta: floa
     spread = math.sqrt(math.fsum(p.count * p.sketch.variance for p in parts))
     if not 1e-300 < spread < math.inf:
         raise NotSmoothError
-    tilts = np.geomspace(1e-3, 1e4, 57) / spread
-    k = cumulants(parts, tilts)
-    with np.errstate(divide="ignore"):
+    tilts, step, best, found = np.geomspace(1e-3, 1e4, 57) / spread, 10 ** (7 / 56), 0.0, 0.0
+    for _ in range(3):  # the best of a grid, and twice of a finer one around it
+        k = cumulants(parts, tilts)
         factor = np.where(tilts > 1e6, -1 - np.log(tilts), tilts * np.log(tilts) - (1 + tilts) * np.log1p(tilts))
+        aim = (k - log_delta + factor) / tilts if epsilon is None else k - tilts * epsilon + factor
+        i = int(np.argmin(aim))
+        best, found = float(tilts[i]), float(aim[i])
+        tilts, step = best * np.geomspace(1 / step, step, 13), step ** (1 / 6)
     if epsilon is None:
-        i = int(np.argmin((k - log_delta + factor) / tilts))
-        epsilon = float((k[i] - log_delta + factor[i]) / tilts[i])
-    else:
-        i = int(np.argmin(k - tilts * epsilon + factor))
-        log_delta = min(0.0, float(k[i] - tilts[i] * epsilon + factor[i]))
-    return at(parts, float(tilts[i]), spread, max(epsilon, 0.0), log_delta)
+        return at(parts, best, spread, max(found, 0.0), log_delta)
+    return at(parts, best, spread, epsilon, min(0.0, found))
 
 
 def at(parts: Sequence[Part], value: float, untilted: float, epsilon: float, log_delta: float) -> Tilt:

@@ -390,6 +390,10 @@ class ReversedPair:
         return self.pair.lattice()
 
 
+WHOLE = (GaussianPair, SubsampledGaussianPair, MixtureGaussianPair, LaplacePair)
+"""The pairs in which Q has no mass where P has none."""
+
+
 # ------------------------------------------------------------------------------------------------ one Gaussian
 
 

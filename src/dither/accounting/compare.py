@@ -176,7 +176,10 @@ def _parts(case: _Case, share: float) -> tuple[list[tuple[float, int]], float, s
     if not each > 0:
         raise _SilentError("parts without a pure ε need some δ each, and none is left.")
     for part, count in open_parts:
-        found.append((loss(part, neighbors=case.neighbors, group=case.group).epsilon_upper(each), count))
+        priced = loss(part, neighbors=case.neighbors, group=case.group).epsilon_upper(each)
+        if math.isinf(priced):
+            raise _SilentError(f"a part has no finite ε at its share of δ, {each:.3g}.")
+        found.append((priced, count))
     return found, used + runs * each, f"each of {runs:_} parts without a pure ε is taken at its tight ε for δ = {each:.3g}."
 
 

@@ -33,7 +33,43 @@ from dither.core.units import Neighbors
 from dither.core.units import neighbors as as_neighbors
 
 Amounts = tuple[Fraction, ...]
-ORDERS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+ORDERS = tuple(
+    float(a)
+    for a in (
+        1.25,
+        1.5,
+        1.75,
+        2,
+        2.5,
+        3,
+        3.5,
+        4,
+        5,
+        6,
+        7,
+        8,
+        9,
+        10,
+        11,
+        12,
+        14,
+        16,
+        20,
+        24,
+        28,
+        32,
+        40,
+        48,
+        64,
+        96,
+        128,
+        192,
+        256,
+        384,
+        512,
+        1024,
+    )
+)
 """Orders of a Rényi filter or odometer when none are named."""
 _RECORDS_MAX = 10_000_000
 
@@ -90,15 +126,13 @@ class _Book:
 
     def to_dict(self) -> dict[str, object]:
         """A plain JSON value; ``from_dict`` gives the equal state back, exactly."""
-        made: dict[str, object] = {"filter": self.kind, "neighbors": self.neighbors.value, "group": self.group, "events": self.events}
-        for name in ("limit", "spent", "orders"):
-            held = getattr(self, name, None)
-            if held is not None:
+        made: dict[str, object] = {"filter": self.kind}
+        for name in (f.name for f in fields(self)):
+            held = getattr(self, name)
+            if isinstance(held, tuple):
                 made[name] = [str(amount) if isinstance(amount, Fraction) else amount for amount in held]
-        for name in ("epsilon", "delta"):
-            held = getattr(self, name, None)
-            if held is not None:
-                made[name] = str(held)
+            else:
+                made[name] = str(held) if isinstance(held, Fraction | Neighbors) else held
         return made
 
 
@@ -316,6 +350,7 @@ class RdpFilter(Filter):
 
     With one order this is the theorem as published. With m orders an event fits while *some* order still holds, and
     each order is held to (ε, δ/m): which order holds may depend on the answers, so the δ's of all are added (proof page).
+    Where the workload is known, name its one best order (``rdp.renyi_epsilon(event, delta).order``): that lets most through.
     An event whose divergence is infinite at an order uses that order up for good.
     """
 

@@ -107,6 +107,7 @@ class TrainingPlan:
     event: Event
     options: tuple[Option, ...]
     warnings: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def schedule(self) -> Schedule:
@@ -151,6 +152,7 @@ class TrainingPlan:
             "sampling_probability": self.sampling_probability,
             "options": [option.to_dict() for option in self.options],
             "warnings": list(self.warnings),
+            "notes": list(self.notes),
             "event": to_dict(self.event),
         }
 
@@ -188,6 +190,7 @@ class TrainingPlan:
             ),
         ]
         lines += [tables.paragraph(warning, bullet="! ") for warning in self.warnings]
+        lines += [tables.paragraph(note, bullet="· ") for note in self.notes]
         return "\n".join(lines)
 
 
@@ -260,8 +263,15 @@ def plan_training(  # noqa: PLR0913 - the public facts of one training run, all 
         except InputError:
             continue  # a batch above the population, or an ε above the largest: nothing to show
     event = schedule.event(base.noise_multiplier)
-    price = loss(event, neighbors=unit.neighbors).epsilon(target.delta)
-    return TrainingPlan(target=target, price=price, event=event, options=tuple(options), warnings=_warnings(schedule, target))
+    priced = loss(event, neighbors=unit.neighbors)
+    return TrainingPlan(
+        target=target,
+        price=priced.epsilon(target.delta),
+        event=event,
+        options=tuple(options),
+        warnings=_warnings(schedule, target),
+        notes=priced.notes,
+    )
 
 
 def _natural(sampling: str) -> Neighbors:

@@ -70,6 +70,14 @@ def test_a_fixed_batch_replaces_one_arrow_by_another():
     assert fixed.noise_to_signal == pytest.approx(2 * fixed.noise_multiplier / 1_000)
 
 
+def test_a_shuffled_run_is_not_given_the_poisson_figure():
+    facts = {"population": 10_000, "epochs": 1, "batch": 1_000, "epsilon": 2, "delta": 1e-6}
+    shuffled, poisson = (plan_training(**facts, sampling=s) for s in ("shuffled", "poisson"))
+    assert shuffled.noise_multiplier > 1.2 * poisson.noise_multiplier
+    assert any("Poisson" in note for note in shuffled.notes)
+    assert max(map(len, shuffled.to_text().splitlines())) <= 80
+
+
 def test_the_unit_may_be_a_user():
     unit = PrivacyUnit(dataset="events", key="user_id")
     assert "one user_id of events" in plan_training(**FACTS | {"epochs": 1}, unit=unit).to_text()

@@ -1,0 +1,330 @@
+"""Privacy filters and odometers: what fits, what is refused, and that the rule is the theorem's."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dither import events as ev
+from dither.accounting import filters as ft
+from dither.accounting import rdp
+from dither.accounting.loss import loss
+from dither.core.errors import DecodeError, InputError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError
+
+STEP = ev.Subsample(ev.Gaussian(1.1), ev.Poisson(0.01))
+OPENED = [
+    ft.PureFilter.open(1.0),
+    ft.ApproxFilter.open(1.0, 1e-6),
+    ft.AdvancedFilter.open(1.0, 1e-6, side_delta=1e-7),
+    ft.ZcdpFilter.open(0.5, side_delta=1e-9),
+    ft.ZcdpFilter.for_epsilon(1.0, 1e-6),
+    ft.RdpFilter.open(1.0, 1e-6),
+    ft.RdpFilter.open(1.0, 1e-6, orders=[32.0], side_delta=1e-8),
+    ft.PureOdometer.open(),
+    ft.RenyiOdometer.open(1e-6),
+]
+
+
+def filled(book, event, most=10**6):
+    """How many times the event fits, found by doubling and halving (the sum is linear), and the state after all of them."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if book.would(ev.Repeat(event, middle)).allowed else (low, middle - 1)
+    return low
+
+
+# ------------------------------------------------------------------------------------------------ exactness
+
+
+def test_ten_times_a_tenth_is_one():
+    book = ft.PureFilter.open(1.0)
+    for _ in range(10):
+        book = book.after(ev.PureDp(0.1))
+    assert book.spent == (1,)
+    assert book.remaining == (0,)
+    assert book.events == 10
+    decision = book.would(ev.PureDp(1e-12))
+    assert not decision.allowed
+    assert "ε" in decision.reason
+    with pytest.raises(OverBudgetError, match="would overspend"):
+        book.after(ev.PureDp(1e-12))
+    assert book.would(ev.PureDp(0.0)).allowed
+
+
+def test_noise_levels_are_exact_too():
+    thirds = ft.PureFilter.open(1.0)
+    for _ in range(3):
+        thirds = thirds.after(ev.Laplace(3.0))
+    assert thirds.remaining == (0,)
+    book = ft.ZcdpFilter.open(1.0)
+    for _ in range(18):
+        book = book.after(ev.Gaussian(3.0))
+    assert book.remaining[0] == 0
+    with pytest.raises(OverBudgetError):
+        book.after(ev.Gaussian(1e12))
+
+
+def test_a_filter_is_never_changed():
+    book = ft.PureFilter.open(1.0)
+    after = book.after(ev.PureDp(0.5))
+    assert book.spent == (0,)
+    assert after.spent == (Fraction(1, 2),)
+    with pytest.raises(AttributeError):
+        book.spent = (Fraction(0),)
+    refused = after.would(ev.PureDp(0.6))
+    assert refused.price == (Fraction(6, 10),)
+    assert after.spent == (Fraction(1, 2),)
+
+
+@pytest.mark.parametrize(
+    "event", [ev.PureDp(0.01), ev.Laplace(50.0), ev.RandomizedResponse(0.02, 5), ev.ExponentialMechanism(0.01), ev.DiscreteLaplace(70.0)]
+)
+@pytest.mark.parametrize("book", OPENED[:6])
+def test_a_repeat_costs_what_its_runs_cost(book, event):
+    one = book.price(event)
+    assert book.price(ev.Repeat(event, 12)) == pytest.approx(tuple(12 * amount for amount in one), rel=1e-12)
+    twelve = book
+    for _ in range(12):
+        twelve = twelve.after(event)
+    assert [float(x) for x in twelve.spent] == pytest.approx([12 * float(x) for x in one], rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------------------ the rules
+
+
+def test_approx_adds_both():
+    book = ft.ApproxFilter.open(1.0, 3e-7)
+    for _ in range(3):
+        book = book.after(ev.ApproxDp(0.1, 1e-7))
+    assert book.spent == (Fraction(3, 10), Fraction(3, 10**7))
+    assert not book.would(ev.ApproxDp(0.1, 1e-30)).allowed
+    assert book.would(ev.PureDp(0.7)).allowed
+    assert not book.would(ev.PureDp(0.7000001)).allowed
+
+
+def test_advanced_is_the_published_rule():
+    for epsilon, delta in [(0.1, 1e-5), (1.0, 1e-6), (8.0, 1e-9)]:
+        book = ft.AdvancedFilter.open(epsilon, delta)
+        squares = float(book.limit[0])
+        assert math.sqrt(2 * math.log(1 / delta) * squares) + squares / 2 == pytest.approx(epsilon, rel=1e-10)
+        assert math.sqrt(2 * math.log(1 / delta) * squares) + squares / 2 <= epsilon
+        k = filled(book, ev.PureDp(0.01))
+        assert k == int(squares / 1e-4)
+        assert loss(ev.Repeat(ev.PureDp(0.01), k)).epsilon(delta).upper <= epsilon
+
+
+def test_zcdp_filter_converts_to_what_it_promises():
+    book = ft.ZcdpFilter.for_epsilon(2.0, 1e-6, side_delta=1e-7)
+    assert book.limit[1] == Fraction(1, 10**7)
+    assert book.epsilon(1e-6) <= 2.0 * (1 + 1e-14)
+    assert book.epsilon(1e-6) == pytest.approx(2.0, rel=1e-6)
+    assert book.epsilon(1e-7) == math.inf
+    k = filled(book, ev.Gaussian(100.0))
+    assert loss(ev.Repeat(ev.Gaussian(100.0), k)).epsilon(9e-7).upper <= 2.0
+    assert loss(ev.Repeat(ev.Gaussian(100.0), 2 * k)).epsilon(9e-7).upper > 2.0
+
+
+@pytest.mark.parametrize("orders", [[10.0], ft.ORDERS])
+def test_rdp_filter_never_lets_more_through_than_the_truth_allows(orders):
+    book = ft.RdpFilter.open(2.0, 1e-6, orders=orders)
+    k = filled(book, STEP)
+    assert k > (1_000 if len(orders) == 1 else 500)  # ~1 000 runs would fit with all prices fixed beforehand
+    assert loss(ev.Repeat(STEP, k)).epsilon(1e-6).upper <= 2.0
+    assert not book.would(ev.Repeat(STEP, k + 1)).allowed
+
+
+def test_several_orders_pay_for_the_choice():
+    one = ft.RdpFilter.open(1.0, 1e-6, orders=[16.0])
+    two = ft.RdpFilter.open(1.0, 1e-6, orders=[16.0, 64.0])
+    gap = float(one.limit[0] - two.limit[0])
+    assert gap == pytest.approx(math.log(2) / 15, rel=1e-9)
+    assert rdp.epsilon_from_curve([16.0], [float(one.limit[0])], 1e-6).value == pytest.approx(1.0, rel=1e-10)
+    assert rdp.epsilon_from_curve([16.0], [float(one.limit[0])], 1e-6).value <= 1.0
+
+
+def test_an_order_that_is_used_up_stays_so_while_another_holds():
+    book = ft.RdpFilter.open(3.0, 1e-6, orders=[8.0, 64.0])
+    after = book.after(ev.Gaussian(4.0))
+    assert after.spent[0] < after.limit[0]
+    many = ft.RdpFilter.open(3.0, 1e-6, orders=[4.0, 64.0])
+    dead = many.after(ev.Repeat(ev.PureDp(0.3), 8))
+    assert dead.spent[0] < dead.limit[0] or dead.spent[1] < dead.limit[1]
+    assert dead.remaining[-1] == 0
+
+
+def test_events_with_a_delta_go_to_the_side_account():
+    for book in (ft.ZcdpFilter.open(1.0, side_delta=2e-8), ft.RdpFilter.open(3.0, 1e-6, side_delta=2e-8)):
+        two = book.after(ev.Sequence((ev.ApproxDp(0.1, 1e-8), ev.Gaussian(10.0)))).after(ev.ApproxDp(0.1, 1e-8))
+        assert two.spent[-1] == Fraction(2, 10**8)
+        assert not two.would(ev.ApproxDp(0.1, 1e-30)).allowed
+        assert two.would(ev.Gaussian(10.0)).allowed
+
+
+def test_what_a_theorem_does_not_cover_is_refused():
+    with pytest.raises(NotPriceableError, match="ε at δ = 0"):
+        ft.PureFilter.open(1.0).would(ev.Gaussian(1.0))
+    with pytest.raises(NotPriceableError, match="of its own"):
+        ft.ApproxFilter.open(1.0, 1e-6).would(ev.Gaussian(1.0))
+    with pytest.raises(NotPriceableError, match="of its own"):
+        ft.AdvancedFilter.open(1.0, 1e-6).would(ev.Sequence((ev.PureDp(0.1), ev.Gaussian(1.0))))
+    with pytest.raises(NotPriceableError, match="ρ"):
+        ft.ZcdpFilter.open(1.0).would(ev.NonPrivate())
+    with pytest.raises(NotPriceableError, match="Rényi"):
+        ft.RdpFilter.open(1.0, 1e-6).would(ev.NonPrivate())
+    with pytest.raises(NotPriceableError):
+        ft.PureOdometer.open().after(ev.Gaussian(1.0))
+    with pytest.raises(NotPriceableError):
+        ft.RenyiOdometer.open(1e-6).after(ev.NonPrivate())
+    with pytest.raises(RefusedError, match="larger orders"):
+        ft.RdpFilter.open(0.01, 1e-9, orders=[2.0])
+
+
+def test_neighbours_and_groups_are_fixed_at_opening():
+    plain, swap, pair = (ft.ZcdpFilter.open(1.0, **kw) for kw in ({}, {"neighbors": "replace"}, {"group": 2}))
+    poisson = ev.Subsample(ev.Gaussian(2.0), ev.Poisson(0.5))
+    assert swap.price(poisson)[0] > plain.price(poisson)[0]
+    assert pair.price(ev.Gaussian(2.0))[0] == 4 * plain.price(ev.Gaussian(2.0))[0]
+    assert ft.PureFilter.open(9.0, group=3).price(ev.Laplace(2.0)) == (Fraction(3, 2),)
+    parts = ev.Parallel((ev.PureDp(1.0), ev.PureDp(0.5)))
+    assert ft.PureFilter.open(9.0).price(parts) == (1,)
+    assert float(ft.PureFilter.open(9.0, neighbors="replace").price(parts)[0]) >= 1.5
+
+
+# ------------------------------------------------------------------------------------------------ odometers
+
+
+def test_pure_odometer_reads_sums():
+    book = ft.PureOdometer.open().after(ev.ApproxDp(0.5, 1e-9)).after(ev.Repeat(ev.Laplace(4.0), 3))
+    assert book.reading == (Fraction(5, 4), Fraction(1, 10**9))
+
+
+def test_renyi_odometer_is_above_the_price_and_below_the_worst():
+    book = ft.RenyiOdometer.open(1e-6)
+    assert book.reading == (0.0, Fraction(1, 10**6))
+    before = 0.0
+    for k in range(1, 30):
+        book = book.after(ev.Repeat(STEP, 100))
+        now = book.reading[0]
+        assert now >= before
+        assert now >= loss(ev.Repeat(STEP, 100 * k)).epsilon(1e-6).lower
+        before = now
+    fixed = rdp.renyi_epsilon(ev.Repeat(STEP, 2_900), 1e-6).value
+    assert before <= 1.5 * fixed + math.log(len(ft.ORDERS)) / 4
+    one = ft.RenyiOdometer.open(1e-6, orders=[8.0]).after(ev.Gaussian(4.0))
+    assert one.reading[0] == pytest.approx(0.25 + math.log(1e6) / 7, rel=1e-9)
+
+
+def test_renyi_odometer_holds_along_the_whole_path():
+    """Losses of adaptively chosen Gaussians cross the reading with probability at most δ (here 0.05; 0.2 % by chance above 0.06)."""
+    rng = np.random.Generator(np.random.PCG64(7))
+    delta, steps, runs = 0.05, 60, 20_000
+    total, crossed = np.zeros(runs), np.zeros(runs, dtype=bool)
+    divergence = np.zeros(runs)
+    order = 4.0
+    for _ in range(steps):
+        noise = np.where(total > 0, 4.0, 8.0)  # less noise after a bad answer
+        x = rng.standard_normal(runs) * noise + 1
+        total += (2 * x - 1) / (2 * noise**2)
+        divergence += order / (2 * noise**2)
+        crossed |= total > divergence + math.log(1 / delta) / (order - 1)
+    assert crossed.mean() <= delta
+    assert crossed.mean() > 0.0001  # with half the noise written down, or none of it, this test would not be idle
+
+
+# ------------------------------------------------------------------------------------------------ one budget per record
+
+
+def test_individual_budgets():
+    book = ft.IndividualFilter.open(0.5)
+    asked = {"small": ev.Gaussian(4.0), "large": ev.Gaussian(1.0)}  # noise over the record's own norm
+    assert book.active(asked) == {"small", "large"}
+    book = book.after(asked)
+    assert book.remaining("large") == 0
+    assert book.remaining("small") == Fraction(15, 32)
+    assert book.active(asked) == {"small"}
+    for _ in range(15):
+        book = book.after(asked)
+    assert book.active(asked) == frozenset()
+    assert book.after(asked) == book
+    assert book.remaining("new") == Fraction(1, 2)
+    assert ft.from_dict(json.loads(json.dumps(book.to_dict()))) == book
+    with pytest.raises(NotPriceableError):
+        book.active({"small": ev.NonPrivate()})
+    with pytest.raises(InputError):
+        book.active([ev.Gaussian(1.0)])
+
+
+# ------------------------------------------------------------------------------------------------ text
+
+
+@pytest.mark.parametrize("book", OPENED, ids=lambda b: b.kind)
+def test_json_round_trip(book):
+    assert ft.from_dict(json.loads(json.dumps(book.to_dict()))) == book
+    after = book.after(ev.PureDp(0.001)).after(ev.Laplace(700.0))
+    again = ft.from_dict(json.loads(json.dumps(after.to_dict())))
+    assert again == after
+    assert again.events == 2
+    assert book.theorem
+    assert len(book.currencies) == len(book.spent)
+
+
+def test_every_class_names_its_theorem():
+    kinds = [*ft._KINDS.values(), ft.IndividualFilter]
+    assert len({k.kind for k in kinds}) == 8
+    for kind in kinds:
+        assert any(year in kind.theorem for year in ("2016", "2021", "2023"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"filter": "gdp"},
+        {"filter": 3},
+        {"spent": ["-1"]},
+        {"spent": ["1/0"]},
+        {"spent": [1]},
+        {"spent": ["1", "1"]},
+        {"spent": []},
+        {"spent": ["9" * 3000]},
+        {"limit": "1"},
+        {"events": -1},
+        {"group": 0},
+        {"neighbors": "edit"},
+        {"more": 1},
+    ],
+)
+def test_hostile_json(change):
+    with pytest.raises((DecodeError, UnknownNameError, InputError)):
+        ft.from_dict({**ft.PureFilter.open(1.0).to_dict(), **change})
+    for value in (None, [], {}, "pure"):
+        with pytest.raises(DecodeError):
+            ft.from_dict(value)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -0.1, "1", None, True, 1e9])
+def test_limits_are_checked(bad):
+    for make in (
+        lambda: ft.PureFilter.open(bad),
+        lambda: ft.ApproxFilter.open(bad, 1e-6),
+        lambda: ft.ApproxFilter.open(1.0, bad),
+        lambda: ft.AdvancedFilter.open(bad, 1e-6),
+        lambda: ft.AdvancedFilter.open(1.0, bad),
+        lambda: ft.ZcdpFilter.open(bad),
+        lambda: ft.ZcdpFilter.for_epsilon(1.0, bad),
+        lambda: ft.RdpFilter.open(1.0, 1e-6, orders=[bad]),
+        lambda: ft.RenyiOdometer.open(bad),
+        lambda: ft.IndividualFilter.open(bad),
+    ):
+        if bad == 1e9 and make is not None:
+            with pytest.raises((InputError, RefusedError)):
+                ft.PureFilter.open(bad)
+            continue
+        with pytest.raises(InputError):
+            make()
+    with pytest.raises(InputError, match="side_delta"):
+        ft.AdvancedFilter.open(1.0, 1e-6, side_delta=1e-6)
+    with pytest.raises(InputError, match="event"):
+        ft.PureFilter.open(1.0).would("laplace")
