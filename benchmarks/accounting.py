@@ -1,14 +1,13 @@
-"""Accounting: ours beside the peers, ε and CPU seconds for the same cases, in turn, in one process and on one thread.
+"""Prices and calibrations beside dp-accounting, Opacus and prv-accountant: values and times of one run, side by side.
 
-    python benchmarks/accounting.py [--json FILE] [--quick]
+    python benchmarks/accounting.py [--json] [--peers google_pld,google_rdp,opacus_prv,prv]
 
-Ours gives both sides of the bound; the peers give what they give. Peers run in environments of their own, together with ours; those that
-are missing are skipped (and said to be):
-
-    python -m venv .venvs/acct_peers && .venvs/acct_peers/bin/pip install dp-accounting==0.6.0 numpy scipy
-    python -m venv .venvs/prv_peers && .venvs/prv_peers/bin/pip install prv-accountant==0.2.0 numpy scipy
-    python -m venv .venvs/opacus_peers && .venvs/opacus_peers/bin/pip install torch==2.13.0 opacus==1.6.0
+Each peer runs in a virtual environment of its own (.venvs/acct_peers holds dp-accounting; .venvs/opacus and .venvs/prv the
+others, if they are there), as one long-lived process that answers case by case, in turn with ours: both sides see the same
+machine at the same time. Times are CPU seconds of one thread, best of three. Nothing is asserted.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
@@ -17,203 +16,249 @@ import os
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-ENVIRONMENTS = {
-    "dp-accounting PLD": "acct_peers",
-    "dp-accounting RDP": "acct_peers",
-    "prv-accountant": "prv_peers",
-    "Opacus PRV": "opacus_peers",
-    "Opacus RDP": "opacus_peers",
-}
+ROOT = Path(__file__).resolve().parent.parent
 Q = 256 / 60_000
-TABLE = {  # noise multiplier, sampling probability, steps, delta
-    "A": (1.1, Q, 4_700, 1e-5),
-    "B": (1.0, Q, 600, 1e-5),
-    "C": (3.0, Q, 600, 1e-5),
-    "D": (1.0, 0.01, 1_000, 1e-5),
-    "E": (2.0, 0.01, 1_000, 1e-5),
-    "F": (0.6, 0.001, 100_000, 1e-6),
-    "G": (4.0, 0.1, 10_000, 1e-6),
+# name: (kind, noise or scale, probability, count, delta)
+CASES = {
+    "A sigma 1.1 q 256/60k T 4700": ("sgd", 1.1, Q, 4_700, 1e-5),
+    "B sigma 1 q 256/60k T 600": ("sgd", 1.0, Q, 600, 1e-5),
+    "C sigma 3 q 256/60k T 600": ("sgd", 3.0, Q, 600, 1e-5),
+    "D sigma 1 q .01 T 1000": ("sgd", 1.0, 0.01, 1_000, 1e-5),
+    "E sigma 2 q .01 T 1000": ("sgd", 2.0, 0.01, 1_000, 1e-5),
+    "F sigma .6 q .001 T 1e5": ("sgd", 0.6, 0.001, 100_000, 1e-6),
+    "G sigma 4 q .1 T 1e4": ("sgd", 4.0, 0.1, 10_000, 1e-6),
+    "hard sigma 50 q 1e-5 T 1e6": ("sgd", 50.0, 1e-5, 1_000_000, 1e-6),
+    "hard sigma .3 q .01 T 1000": ("sgd", 0.3, 0.01, 1_000, 1e-5),
+    "hard sigma 1 q .2 T 5000": ("sgd", 1.0, 0.2, 5_000, 1e-5),
+    "hard delta 1e-15": ("sgd", 4.0, 1 / 3_000, 10_000, 1e-15),
+    "hard delta 1.13e-18": ("sgd", 4.0, 1 / 3_000, 10_000, 1.13e-18),
+    "hard one step": ("sgd", 10.0, 1e-3, 1, 1e-8),
+    "Laplace .1 x 100": ("laplace", 10.0, 1.0, 100, 1e-6),
+    "Laplace .01 x 10000": ("laplace", 100.0, 1.0, 10_000, 1e-6),
 }
-HARD = {
-    "tiny q": (50.0, 1e-5, 1_000_000, 1e-6),
-    "low noise": (0.3, 0.01, 1_000, 1e-5),
-    "big ε": (1.0, 0.2, 5_000, 1e-5),
-    "δ 1e-15": (4.0, 1 / 3_000, 10_000, 1e-15),
-    "δ 1e-18": (4.0, 1 / 3_000, 10_000, 1.13e-18),
-    "one step": (10.0, 1e-3, 1, 1e-8),
-}
-TARGETS = (0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 10.0)
-LIMIT_S = 240
+TARGETS = (0.1, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 10)
+for _target in TARGETS:
+    CASES[f"calibrate eps {_target} q .01 T 2000"] = ("calibrate", _target, 0.01, 2_000, 1e-5)
+VENVS = {"google_pld": "acct_peers", "google_rdp": "acct_peers", "opacus_prv": "opacus", "prv": "prv"}
+LIMIT = 90.0
 
 
-def timed(call, rounds):
-    """The answer, and the best CPU seconds of so many rounds; long calls run once."""
-    best, answer = math.inf, None
-    for _ in range(rounds):
-        start = time.process_time()
-        try:
-            answer = call()
-        except Exception as error:
-            return f"{type(error).__name__}", time.process_time() - start
-        best = min(best, time.process_time() - start)
-        if best > 2:
-            break
-    return answer, best
+# ------------------------------------------------------------------------------------------------ ours
 
 
-def ours():
-    sys.path.insert(0, str(ROOT / "src"))
-    import dither
-    from dither import events as ev
-    from dither.accounting import _price
-    from dither.accounting import loss as module
+def ours(kind, noise, probability, count, delta):
+    from scipy.optimize import brentq
 
-    def event(noise, q, steps):
-        return ev.Repeat(ev.Subsample(ev.Gaussian(noise), ev.Poisson(q)), steps)
+    from dither.accounting._compose import Composition
+    from dither.accounting._pairs import LaplacePair, SubsampledGaussianPair
 
-    def forget():
-        """Nothing may be remembered from one round to the next."""
-        sys.modules["dither.accounting.loss"]._loss.cache_clear()
-        _price.price.cache_clear()
+    def directions(sigma):
+        return [Composition([(SubsampledGaussianPair(sigma, probability, d), count)]) for d in ("remove", "add")]
 
-    def price(noise, q, steps, delta):
-        forget()
-        bound = dither.epsilon(event(noise, q, steps), delta)
+    if kind == "sgd":
+        bounds = [c.epsilon(delta) for c in directions(noise)]
+        return max(b.upper for b in bounds), max(b.lower for b in bounds)
+    if kind == "laplace":
+        bound = Composition([(LaplacePair(noise), count)]).epsilon(delta)
         return bound.upper, bound.lower
 
-    def calibrated(target, q, steps, delta):
-        forget()
-        return dither.calibrate(lambda noise: event(noise, q, steps), epsilon=target, delta=delta)
+    def miss(log_sigma):
+        return math.log(max(c.epsilon_upper(delta) for c in directions(math.exp(log_sigma))) / noise)
 
-    assert module is not None
-    return price, calibrated
+    return math.exp(brentq(miss, math.log(0.25), math.log(200.0), xtol=1e-5)), math.nan
 
 
-def peer(name):
-    warnings.simplefilter("ignore")
-    if name.startswith("dp-accounting"):
-        import dp_accounting as d
-        from dp_accounting import pld, rdp
+# ------------------------------------------------------------------------------------------------ peers
 
-        make = pld.PLDAccountant if name.endswith("PLD") else rdp.RdpAccountant
 
-        def event(noise, q, steps):
-            return d.SelfComposedDpEvent(d.PoissonSampledDpEvent(q, d.GaussianDpEvent(noise)), steps)
+def google(name):
+    import dp_accounting as d
+    from dp_accounting import pld, rdp
 
-        return (
-            lambda noise, q, steps, delta: make().compose(event(noise, q, steps)).get_epsilon(delta),
-            lambda target, q, steps, delta: d.calibrate_dp_mechanism(make, lambda s: event(s, q, steps), target, delta),
-        )
-    if name == "prv-accountant":
-        from prv_accountant import PoissonSubsampledGaussianMechanism, PRVAccountant
-        from prv_accountant.dpsgd import find_noise_multiplier
+    def account():
+        return pld.PLDAccountant() if name == "google_pld" else rdp.RdpAccountant()
 
-        def price(noise, q, steps, delta):
-            mechanism = PoissonSubsampledGaussianMechanism(noise_multiplier=noise, sampling_probability=q)
-            accountant = PRVAccountant(prvs=[mechanism], max_self_compositions=[steps], eps_error=0.01, delta_error=delta / 1000)
-            return float(accountant.compute_epsilon(delta=delta, num_self_compositions=[steps])[2])
+    def run(kind, noise, probability, count, delta):
+        if kind == "laplace":
+            return account().compose(d.SelfComposedDpEvent(d.LaplaceDpEvent(noise), count)).get_epsilon(delta)
 
-        return price, lambda target, q, steps, delta: float(find_noise_multiplier(q, steps, target, delta, eps_error=0.01))
+        def event(sigma):
+            return d.SelfComposedDpEvent(d.PoissonSampledDpEvent(probability, d.GaussianDpEvent(sigma)), count)
+
+        if kind == "calibrate":
+            return d.calibrate_dp_mechanism(account, event, noise, delta)
+        return account().compose(event(noise)).get_epsilon(delta)
+
+    return run
+
+
+def opacus(name):
     from opacus.accountants import create_accountant
     from opacus.accountants.utils import get_noise_multiplier
 
-    kind = name.split()[1].lower()
+    mechanism = name.split("_")[1]
 
-    def opacus_price(noise, q, steps, delta):
-        accountant = create_accountant(kind)
-        accountant.history = [(noise, q, steps)]
+    def run(kind, noise, probability, count, delta):
+        if kind == "laplace":
+            return math.nan
+        if kind == "calibrate":
+            return get_noise_multiplier(
+                target_epsilon=noise, target_delta=delta, sample_rate=probability, steps=count, accountant=mechanism
+            )
+        accountant = create_accountant(mechanism)
+        accountant.history = [(noise, probability, count)]
         return accountant.get_epsilon(delta=delta)
 
-    return opacus_price, lambda target, q, steps, delta: get_noise_multiplier(
-        target_epsilon=target, target_delta=delta, sample_rate=q, steps=steps, accountant=kind
-    )
+    return run
 
 
-def compare_with(name, *, quick):
-    """Rows of one peer, ours measured beside it."""
-    (our_price, our_noise), (their_price, their_noise) = ours(), peer(name)
-    rounds = 1 if quick else 3
-    our_price(*TABLE["C"]), our_noise(1.0, 0.01, 2_000, 1e-5)  # imports and first-time set-up are nobody's price
-    timed(lambda: their_price(*TABLE["C"]), 1)
-    rows = []
-    for title, cases in (("table", TABLE), ("hard", HARD)):
-        for case, given in cases.items():
-            (upper, lower), own = timed(lambda given=given: our_price(*given), rounds)[0], 0.0
-            own = timed(lambda given=given: our_price(*given), rounds)[1]
-            value, other = timed(lambda given=given: their_price(*given), rounds)
-            rows.append(
-                {"peer": name, "kind": title, "case": case, "upper": upper, "lower": lower, "own_s": own, "value": value, "peer_s": other}
-            )
-    spent = time.process_time()
-    for target in () if quick else TARGETS:
-        if time.process_time() - spent > LIMIT_S:
-            rows.append({"peer": name, "kind": "calibrate", "case": f"ε {target:g}", "note": "not reached in time"})
-            continue
-        noise, own = timed(lambda target=target: our_noise(target, 0.01, 2_000, 1e-5), 1)
-        value, other = timed(lambda target=target: their_noise(target, 0.01, 2_000, 1e-5), 1)
-        rows.append(
-            {"peer": name, "kind": "calibrate", "case": f"ε {target:g}", "upper": noise, "own_s": own, "value": value, "peer_s": other}
+def prv(_name):
+    from prv_accountant import LaplaceMechanism, PoissonSubsampledGaussianMechanism, PRVAccountant
+    from prv_accountant.dpsgd import find_noise_multiplier
+
+    def run(kind, noise, probability, count, delta):
+        if kind == "calibrate":
+            return float(find_noise_multiplier(probability, count, noise, delta, eps_error=0.01))
+        made = (
+            LaplaceMechanism(mu=1 / noise)
+            if kind == "laplace"
+            else PoissonSubsampledGaussianMechanism(noise_multiplier=noise, sampling_probability=probability)
         )
+        accountant = PRVAccountant(prvs=[made], max_self_compositions=[count], eps_error=0.01, delta_error=delta / 1000)
+        return float(accountant.compute_epsilon(delta=delta, num_self_compositions=[count])[2])
+
+    return run
+
+
+def timed(run, case):
+    best, value, error = math.inf, math.nan, ""
+    for _ in range(3):
+        start = time.process_time()
+        try:
+            value = run(*case)
+        except Exception as found:
+            error = f"{type(found).__name__}: {str(found)[:80]}"
+        best = min(best, time.process_time() - start)
+        if best > 2 or error:
+            break
+    return {"value": value, "seconds": best, "error": error}
+
+
+def worker(name):
+    """Answer cases named on stdin, one JSON line each."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # peers print; the protocol must stay clean
+    run = {"google_pld": google, "google_rdp": google, "opacus_prv": opacus, "prv": prv}[name](name)
+    for line in sys.stdin:
+        answer = timed(run, CASES[line.strip()])
+        answer["value"] = float(answer["value"])
+        print(json.dumps(answer), file=out, flush=True)
+
+
+class Peer:
+    def __init__(self, name):
+        python = ROOT / ".venvs" / VENVS[name] / "bin" / "python"
+        self.name, self.process = name, None
+        if python.exists():
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": ""}
+            command = [str(python), str(Path(__file__).resolve()), "--worker", name]
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+            )
+
+    def ask(self, case):
+        if self.process is None:
+            return None
+        try:
+            self.process.stdin.write(case + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            self.process = None
+            return None
+        return json.loads(line)
+
+    def close(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.wait(timeout=LIMIT)
+
+
+def measured(peers):
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    ours(*CASES["E sigma 2 q .01 T 1000"])  # imports
+    rows = []
+    for name, case in CASES.items():
+        mine = timed(ours, case)
+        upper, lower = mine["value"]
+        row = {"case": name, "upper": upper, "lower": lower, "seconds": mine["seconds"], "peers": {}}
+        for peer in peers:
+            answer = peer.ask(name)
+            if answer is not None:
+                row["peers"][peer.name] = answer
+        rows.append(row)
     return rows
 
 
-def run_peer(name, *, quick):
-    python = ROOT / ".venvs" / ENVIRONMENTS[name] / "bin" / "python"
-    if not python.exists():
-        return [{"peer": name, "note": f"skipped: no environment .venvs/{ENVIRONMENTS[name]}"}]
-    command = [python, __file__, "--peer", name, *(["--quick"] if quick else [])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    if done.returncode:
-        return [{"peer": name, "note": f"failed: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else done.returncode}"}]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def totals(rows, peers):
+    groups = {
+        "A-G": [r for r in rows if r["case"][:2] in {f"{c} " for c in "ABCDEFG"}],
+        "ten calibrations": [r for r in rows if r["case"].startswith("calibrate")],
+    }
+    found = {}
+    for group, members in groups.items():
+        mine = sum(r["seconds"] for r in members)
+        found[group] = {"ours": mine}
+        for peer in peers:
+            answers = [r["peers"].get(peer.name) for r in members]
+            if all(answers):
+                theirs = sum(a["seconds"] for a in answers)
+                found[group][peer.name] = theirs
+                found[group][f"ours / {peer.name}"] = mine / theirs
+    return found
 
 
-def shown(value):
-    return value if isinstance(value, str) else f"{value:.6g}"
-
-
-def report(rows):
-    """A table a peer, and the ratio of CPU seconds for each kind of case."""
-    for name in dict.fromkeys(r["peer"] for r in rows):
-        own = [r for r in rows if r["peer"] == name]
-        print(f"\n{name}")
-        if "note" in own[0] and "kind" not in own[0]:
-            print(f"  {own[0]['note']}")
-            continue
-        print(f"  {'case':<12} {'ours, lower':>12} {'ours, upper':>12} {'peer':>14} {'peer/ours':>10} {'s ours':>8} {'s peer':>8}")
-        for r in own:
-            if "own_s" not in r:
-                print(f"  {r['case']:<12} {r['note']}")
-                continue
-            off = "" if isinstance(r["value"], str) or not r["upper"] else f"{100 * (r['value'] / r['upper'] - 1):+.2f} %"
-            low = shown(r["lower"]) if "lower" in r else ""
-            print(
-                f"  {r['case']:<12} {low:>12} {shown(r['upper']):>12} {shown(r['value']):>14} {off:>10} {r['own_s']:>8.4f} {r['peer_s']:>8.4f}"
-            )
-        for kind in ("table", "hard", "calibrate"):
-            both = [(r["own_s"], r["peer_s"]) for r in own if r.get("kind") == kind and "own_s" in r]
-            if both:
-                ours_s, theirs_s = (sum(s) for s in zip(*both, strict=True))
-                print(f"  {kind}: ours take {ours_s / theirs_s:.3f} × the peer's CPU time ({len(both)} cases)")
-
-
-def main(arguments=None):
+def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
-    parser.add_argument("--quick", action="store_true", help="one round, no calibrations")
-    parser.add_argument("--peer", choices=sorted(ENVIRONMENTS), help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.peer:
-        print(json.dumps(compare_with(given.peer, quick=given.quick)))
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--peers", default=",".join(VENVS))
+    parser.add_argument("--worker")
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
         return
-    rows = [row for name in ENVIRONMENTS for row in run_peer(name, quick=given.quick)]
-    report(rows)
-    if given.json:
-        Path(given.json).write_text(json.dumps(rows, indent=1))
+    peers = [peer for peer in (Peer(name) for name in options.peers.split(",") if name in VENVS) if peer.process is not None]
+    rows = measured(peers)
+    summary = totals(rows, peers)
+    for peer in peers:
+        peer.close()
+    if options.json:
+        print(json.dumps({"rows": rows, "totals": summary}, indent=1))
+        return
+    print(
+        f"{'case':38} {'ours (upper)':>14} {'gap':>8} {'s':>7}"
+        + "".join(f" | {p.name:>11} {'off':>8} {'s':>6} {'ratio':>6}" for p in peers)
+    )
+    for row in rows:
+        gap = row["upper"] / row["lower"] - 1 if row["lower"] > 0 else math.nan
+        text = f"{row['case']:38} {row['upper']:14.8g} {gap:8.1e} {row['seconds']:7.4f}"
+        for peer in peers:
+            answer = row["peers"].get(peer.name)
+            if answer is None or answer["error"]:
+                text += f" | {'fails' if answer else '-':>11} {'':>22}"
+            else:
+                off = answer["value"] / row["upper"] - 1
+                text += f" | {answer['value']:11.6g} {off:+8.2%} {answer['seconds']:6.2f} {row['seconds'] / answer['seconds']:6.3f}"
+        print(text)
+    for group, numbers in summary.items():
+        print(group + ": " + ", ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
 
 
 if __name__ == "__main__":

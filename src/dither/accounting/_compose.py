@@ -17,6 +17,7 @@ from dither.accounting._finite import STATES_MAX, Finite, finite, states
 from dither.accounting._fourier import ULP, Curve, Window, curve, log_moments, product, together, untilted
 from dither.accounting._grid import Corners, Law, centred, gathered, pessimistic, split
 from dither.accounting._lattice import (
+    POINTS_MAX,
     NotSmoothError,
     Part,
     Tilt,
@@ -30,7 +31,7 @@ from dither.accounting._lattice import (
     window,
 )
 from dither.accounting._pair import Array, Pair
-from dither.accounting._pairs import WHOLE, AtomsPair, GaussianPair, gaussian_delta, gaussian_epsilon
+from dither.accounting._pairs import WHOLE, AtomsPair, GaussianPair, SubsampledGaussianPair, gaussian_delta, gaussian_epsilon
 from dither.accounting._power import Power
 from dither.core import checks
 from dither.core.units import Bound
@@ -39,7 +40,7 @@ _TOLERANCE = 3e-4
 _TIGHT = 9e-4
 _POINTS_MAX = 1 << 19
 _ATOMS_MAX = 1 << 15
-_STITCH_MAX = 1 << 17
+_STITCH_MAX = 1 << 18
 _ATTEMPTS = 4
 _TINY = 1e-11
 _FAINT = -80.0  # log of a δ below which only the order matters
@@ -56,19 +57,19 @@ class Composition:
 
     def __init__(self, parts: Sequence[tuple[Pair, int]], p_inf: float = 0.0) -> None:
         self.notes: list[str] = []
-        kept, precision = 1.0 - checks.between("p_inf", p_inf, 0.0, 1.0), 0.0
+        log_kept, precision = math.log1p(-checks.between("p_inf", p_inf, 0.0, 1.0)) if p_inf < 1 else -math.inf, 0.0
         counts: dict[Pair, int] = {}
         self._shift = 0.0
         for pair, count in parts:
             checks.count("count", count)
-            if isinstance(pair, GaussianPair):
+            if isinstance(pair, GaussianPair) or (isinstance(pair, SubsampledGaussianPair) and pair.probability == 1):
                 precision += count / pair.noise_multiplier**2
             elif isinstance(pair, AtomsPair) and np.count_nonzero(pair.p) <= 1:  # one loss only: nothing to add up
                 self._shift += count * float(pair.losses[pair.p > 0].sum())
-                kept *= math.exp(count * math.log1p(-pair.p_inf)) if pair.p_inf < 1 else 0.0
+                log_kept += count * math.log1p(-pair.p_inf) if pair.p_inf < 1 else -math.inf
             else:
                 counts[pair] = counts.get(pair, 0) + count
-        self._p_inf = p_inf if kept == 1.0 - p_inf else 1.0 - kept
+        self._p_inf = -math.expm1(log_kept)
         if precision > 0:
             counts[GaussianPair(1 / math.sqrt(precision))] = 1
         self._parts = list(counts.items())
@@ -176,8 +177,10 @@ class Composition:
                 return low, high
             fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, math.exp(_FAINT)), 4.0), 400.0)
         if high == 1.0 or (high - low > 0.5 * high and high > math.exp(_FAINT)):
-            for delta in (1e-30, 1e-20, 1e-10, 1e-6, 1e-3, 0.1):
-                if self._infinite < delta < high and self._epsilon(delta, both=False)[1] <= epsilon + self._shift:
+            least, most = self._rough_delta(epsilon)
+            low, high = max(low, min(least, high)), min(high, most)
+            for delta in (1e-30, 1e-10):
+                if self._infinite < delta < high and low < delta and self._epsilon(delta, both=False)[1] <= epsilon + self._shift:
                     high = delta
         if both:
             self._note(low, high, "δ")
@@ -336,6 +339,17 @@ class Composition:
         low = math.fsum((self._shift, *(end * count for end, count in ends))) + math.log1p(-ratio)
         return max(0.0, low - 1e-9 * abs(low))
 
+    def _rough_delta(self, epsilon: float) -> tuple[float, float]:
+        """No loss is outside its span but with small probability, and 1 − e^(ε−s) rises with the sum s."""
+        rare = 1e-9
+        spans = [(pair.span(math.log(rare / self._count)), count) for pair, count in self._parts]
+        low, high = (math.fsum(span[k] * count for span, count in spans) for k in (0, 1))
+        slack = 1e-9 * (abs(low) + abs(high))
+        rest = 1 - self._p_inf
+        least = rest * max(0.0, 1 - rare - self._infinite) * max(0.0, -math.expm1(min(epsilon - low + slack, 0.0)))
+        most = self._infinite + rest * (rare + max(0.0, -math.expm1(min(epsilon - high - slack, 0.0))))
+        return max(self._infinite, least), min(1.0, most)
+
     # -------------------------------------------------------------------------------------------- nesting
 
     def atoms(self) -> AtomsPair:
@@ -358,7 +372,7 @@ class Composition:
             error = 1e-4 * near.epsilon if near.epsilon > 0 else 1e-7
             made = self._built(parts, near, error, -40.0, both=False)
             while (far.center + 12 * far.spread + 13 * far.untilted) / made[0][0][0].step > _STITCH_MAX:
-                error *= 6
+                error *= 2
                 made = self._built(parts, near, error, -40.0, both=False)
             staged = any(pair[0].garbage > 0 for pair, _ in made)
         except NotSmoothError:
@@ -429,6 +443,8 @@ def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, a
         whole = untilted(product([law], [count], chosen.value, here))
         return (split(whole, step) if upper else gathered(whole, step, chosen.value, affordable)), 0.0
     low, high = power.span(0.0)
+    if (high - low) / step > POINTS_MAX:
+        raise NotSmoothError
     index = np.arange(math.floor((low - power.center) / step) - 1, math.ceil((high - power.center) / step) + 2, dtype=np.int64)
     if upper:
         made = pessimistic(index, step, power.masses(np.asarray(power.center + step * index, dtype=np.float64)), power.center)

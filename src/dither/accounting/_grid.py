@@ -330,24 +330,26 @@ class Smeared:
         losses = law.origin + law.step * (first + np.arange(size))
         with np.errstate(divide="ignore"):
             q = np.exp(np.log(dense) - losses)
-        self._p = np.concatenate(([0.0], np.cumsum(dense)))
-        self._q = np.concatenate(([0.0], np.cumsum(q)))
+        self._sums = [(np.concatenate(([0.0], np.cumsum(m))), np.concatenate((np.cumsum(m[::-1])[::-1], [0.0]))) for m in (dense, q)]
+        self._size = size
 
     def masses(self, edges: Array) -> Masses:
-        """Masses between increasing cuts, atoms cut in proportion."""
-        at = np.clip((edges - self._start) / self._step, 0.0, len(self._p) - 1.0)
-        whole = np.minimum(at.astype(np.int64), len(self._p) - 2)
+        """Masses between increasing cuts, atoms cut in proportion; each a difference of the nearer tail."""
+        at = np.clip((edges - self._start) / self._step, 0.0, float(self._size))
+        whole = np.minimum(at.astype(np.int64), self._size - 1)
         part = at - whole
         made = []
-        for total in (self._p, self._q):
-            below = total[whole] + part * (total[whole + 1] - total[whole])
-            made.append(np.maximum(np.diff(below, prepend=0.0, append=total[-1]), 0.0))
+        for below, above in self._sums:
+            left = below[whole] + part * (below[whole + 1] - below[whole])
+            right = above[whole] + part * (above[whole + 1] - above[whole])
+            left, right = np.concatenate(([0.0], left, below[-1:])), np.concatenate((above[:1], right, [0.0]))
+            made.append(np.maximum(np.where(left[1:] < right[:-1], np.diff(left), -np.diff(right)), 0.0))
         return Masses(made[0], made[1], self._p_inf)
 
     def span(self, log_tail: float) -> tuple[float, float]:
         """From the first to the last atom."""
         del log_tail
-        return self._start, self._start + self._step * (len(self._p) - 1)
+        return self._start, self._start + self._step * self._size
 
     def std(self) -> float:
         """Not asked for."""

@@ -16,6 +16,7 @@ from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import AtomsPair, GaussianPair, MixtureGaussianPair, SubsampledGaussianPair
 
 _CELLS_MAX = 20_000
+POINTS_MAX = 1 << 21
 _SMOOTH = (GaussianPair, SubsampledGaussianPair, MixtureGaussianPair)
 
 
@@ -211,6 +212,8 @@ def laws(one: Part, chosen: Tilt, step: float, allowed: float, *, both: bool) ->
     if len(one.atoms) and (one.atoms[-1] - one.atoms[0] >= 1.5 * step * (len(one.atoms) - 1)):
         origin = float(one.atoms[-1]) if not one.pair.lattice() else 0.0
         first, last = math.floor((one.low - origin) / step) - 1, math.ceil((one.high - origin) / step) + 1
+        if last - first > POINTS_MAX:
+            raise NotSmoothError
         index = np.arange(first, last + 1, dtype=np.int64)
         upper = pessimistic(index, step, one.pair.masses(_floats(origin + step * index)), origin)
         if not both:
@@ -250,6 +253,8 @@ def _layout(one: Part, chosen: Tilt, step: float, allowed: float) -> Whole:
         repeats[i] = max(0, (end - here) // multiple)
         here += int(repeats[i]) * multiple
     repeats[-1] += max(1, -((here - int(ends[-1])) // int(multiples[-1])))
+    if int(repeats.sum()) > POINTS_MAX:
+        raise NotSmoothError
     return np.concatenate((np.array([start], dtype=np.int64), start + np.cumsum(np.repeat(multiples, repeats))))
 
 
@@ -259,6 +264,8 @@ def _finite_laws(pair: AtomsPair, step: float, *, both: bool) -> tuple[Law, Law 
     losses, p = pair.losses[keep], pair.p[keep]
     origin = 0.0 if pair.step else float(losses[np.argmax(p)])
     position = (losses - origin) / step
+    if not float(np.ptp(position)) <= POINTS_MAX:
+        raise NotSmoothError
     left = np.floor(position + 1e-9).astype(np.int64)
     rise = np.clip((losses - origin) - step * left, 0.0, step)
     up = p * np.expm1(-rise) / math.expm1(-step)

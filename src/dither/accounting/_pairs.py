@@ -219,7 +219,7 @@ class MixtureGaussianPair:
     def _loss(self, x: float) -> float:
         s2, w0 = self.noise_multiplier**2, self.weights[0]
         t = (2 * self._shifts * x - self._shifts**2) / (2 * s2)
-        if t.max() < 30.0:
+        if w0 > 0 and t.max() < 30.0:
             return math.log1p(math.fsum((np.exp(self._log_weights) * np.expm1(t)).tolist()))
         logs = np.append(self._log_weights + t, math.log(w0) if w0 > 0 else -np.inf)
         return float(logsumexp(logs))
@@ -426,7 +426,7 @@ def _mills_slope(x: Array) -> Array:
         return np.asarray(direct)
     inverse = 1 / np.maximum(x, 8.0) ** 2
     series, term = np.zeros_like(x), np.ones_like(x)
-    for k in range(1, 16):
+    for k in range(1, 28):
         term = -term * (2 * k - 1) * inverse
         series -= term
     return np.where(x < 8.0, direct, series)

@@ -17,180 +17,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dither.accounting import _exact, rdp
+from dither.accounting._book import Amounts, Book, Decision, added, checked_orders, divergence, opened
+from dither.accounting._book import limit as as_limit
 from dither.accounting._bounds import Move
 from dither.core import checks
 from dither.core import events as ev
-from dither.core.errors import DecodeError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError
+from dither.core.errors import DecodeError, RefusedError, UnknownNameError
 from dither.core.units import Neighbors
 from dither.core.units import neighbors as as_neighbors
 
-Amounts = tuple[Fraction, ...]
-ORDERS = tuple(
-    float(a)
-    for a in (
-        1.25,
-        1.5,
-        1.75,
-        2,
-        2.5,
-        3,
-        3.5,
-        4,
-        5,
-        6,
-        7,
-        8,
-        9,
-        10,
-        11,
-        12,
-        14,
-        16,
-        20,
-        24,
-        28,
-        32,
-        40,
-        48,
-        64,
-        96,
-        128,
-        192,
-        256,
-        384,
-        512,
-        1024,
-    )
-)
+__all__ = [
+    "AdvancedFilter",
+    "ApproxFilter",
+    "Decision",
+    "IndividualFilter",
+    "PureFilter",
+    "PureOdometer",
+    "RdpFilter",
+    "RenyiOdometer",
+    "ZcdpFilter",
+    "from_dict",
+]
+
+_LOW = (1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0)
+ORDERS = (*_LOW, 14.0, 16.0, 20.0, 24.0, 28.0, 32.0, 40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0)
 """Orders of a Rényi filter or odometer when none are named."""
 _RECORDS_MAX = 10_000_000
-
-
-def _sum(one: Amounts, other: Amounts) -> Amounts:
-    return tuple(a + b for a, b in zip(one, other, strict=True))
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Whether an event fits, what it costs in the filter's currencies, and in words why not."""
-
-    allowed: bool
-    price: Amounts
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Book:
-    """What filters and odometers share: what was spent, on how many events, for which neighbours."""
-
-    spent: Amounts
-    events: int = 0
-    neighbors: Neighbors = Neighbors.ADD_REMOVE
-    group: int = 1
-
-    kind: ClassVar[str]
-    theorem: ClassVar[str]
-    """What the guarantee rests on: authors, year, number."""
-
-    @property
-    def currencies(self) -> tuple[str, ...]:
-        """Names of the amounts, in their order."""
-        raise NotImplementedError
-
-    def _price(self, event: ev.Event) -> Amounts:
-        raise NotImplementedError
-
-    def price(self, event: ev.Event) -> Amounts:
-        """What the event costs, exactly or rounded up; refused where the theorem does not cover it."""
-        if not ev.is_event(event):
-            raise checks.refuse("event", event, "an event, such as events.Gaussian(noise_multiplier=1.1)")
-        return self._price(event)
-
-    @property
-    def _move(self) -> Move:
-        return Move(replace=self.neighbors is Neighbors.REPLACE, group=self.group)
-
-    def _added(self, price: Amounts) -> Self:
-        return replace(self, spent=_sum(self.spent, price), events=self.events + 1)
-
-    def _refuse(self, event: ev.Event, currency: str, advice: str) -> NotPriceableError:
-        return NotPriceableError(f"{type(event).__name__} has no finite {currency}, which is what a {self.kind} filter adds up. {advice}")
-
-    def to_dict(self) -> dict[str, object]:
-        """A plain JSON value; ``from_dict`` gives the equal state back, exactly."""
-        made: dict[str, object] = {"filter": self.kind}
-        for name in (f.name for f in fields(self)):
-            held = getattr(self, name)
-            if isinstance(held, tuple):
-                made[name] = [str(amount) if isinstance(amount, Fraction) else amount for amount in held]
-            else:
-                made[name] = str(held) if isinstance(held, Fraction | Neighbors) else held
-        return made
-
-
-@dataclass(frozen=True, kw_only=True)
-class Filter(_Book):
-    """A budget that adaptively chosen events draw on; ``after`` raises before it could ever be exceeded."""
-
-    limit: Amounts
-
-    @property
-    def remaining(self) -> Amounts:
-        """What is left of each currency."""
-        return tuple(most - used for most, used in zip(self.limit, self.spent, strict=True))
-
-    def _short(self, after: Amounts) -> list[int]:
-        return [i for i, (used, most) in enumerate(zip(after, self.limit, strict=True)) if used > most]
-
-    def _fits(self, after: Amounts) -> bool:
-        return not self._short(after)
-
-    def would(self, event: ev.Event) -> Decision:
-        """Whether the event may still run. Nothing is recorded; the event's price must be one the filter can add."""
-        price = self.price(event)
-        after = self._added(price).spent
-        if self._fits(after):
-            return Decision(True, price)
-        names = self.currencies
-        told = "; ".join(
-            f"{names[i]}: it costs {float(price[i]):.6g}, {float(max(self.limit[i] - self.spent[i], Fraction(0))):.6g} is left"
-            for i in self._short(after)
-        )
-        return Decision(False, price, f"{type(event).__name__} would overspend: {told}.")
-
-    def after(self, event: ev.Event) -> Self:
-        """The state with the event written down; OverBudgetError, and no new state, where it does not fit."""
-        decision = self.would(event)
-        if not decision.allowed:
-            raise OverBudgetError(decision.reason)
-        return self._added(decision.price)
-
-
-def _limit(name: str, value: float | Fraction, high: float) -> Fraction:
-    if isinstance(value, Fraction):
-        if not 0 <= value <= high:
-            raise checks.refuse(name, value, f"a number from 0 to {high:g}")
-        return value
-    return _exact.written(checks.between(name, value, 0.0, high))
-
-
-def _opened(neighbors: Neighbors | str, group: int) -> dict[str, Any]:
-    return {"neighbors": as_neighbors(neighbors), "group": checks.count("group", group, high=rdp.GROUP_MAX)}
 
 
 # ------------------------------------------------------------------------------------------------ filters
 
 
 @dataclass(frozen=True, kw_only=True)
-class PureFilter(Filter):
+class PureFilter(Book):
     """Σε ≤ limit, for events that are pure; the whole is (limit, 0)-DP."""
 
     kind: ClassVar[str] = "pure"
@@ -199,8 +66,8 @@ class PureFilter(Filter):
     @classmethod
     def open(cls, epsilon: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> PureFilter:
         """An unspent filter."""
-        limit = _limit("epsilon", epsilon, checks.EPSILON_MAX)
-        return cls(limit=(limit,), spent=(Fraction(0),), **_opened(neighbors, group))
+        limit = as_limit("epsilon", epsilon, checks.EPSILON_MAX)
+        return cls(limit=(limit,), spent=(Fraction(0),), **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -215,7 +82,7 @@ class PureFilter(Filter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApproxFilter(Filter):
+class ApproxFilter(Book):
     """Σε ≤ limit and Σδ ≤ limit, for events that state an (ε, δ); the whole is (ε, δ)-DP."""
 
     kind: ClassVar[str] = "approx"
@@ -224,8 +91,8 @@ class ApproxFilter(Filter):
     @classmethod
     def open(cls, epsilon: float, delta: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ApproxFilter:
         """An unspent filter."""
-        limit = _limit("epsilon", epsilon, checks.EPSILON_MAX), _exact.written(checks.delta(delta))
-        return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+        limit = as_limit("epsilon", epsilon, checks.EPSILON_MAX), _exact.written(checks.delta(delta))
+        return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -240,7 +107,7 @@ class ApproxFilter(Filter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdvancedFilter(Filter):
+class AdvancedFilter(Book):
     """Advanced composition, fully adaptive: √(2 log(1/δ′)·Σε²) + Σε²/2 ≤ ε and Σδ ≤ δ″; the whole is (ε, δ′ + δ″)-DP.
 
     The rule on ε is Σε² ≤ V with V its root, so what is added up is exact: Σε² and Σδ.
@@ -258,7 +125,7 @@ class AdvancedFilter(Filter):
         wide = math.log(1 / slack) * (1 + 1e-15)
         root = epsilon / (math.sqrt(0.5 * wide) + math.sqrt(0.5 * wide + 0.5 * epsilon))  # √V: V/2 + √(2·wide·V) = ε
         squares = Fraction((root * (1 - 1e-14)) ** 2 * (1 - 1e-14))
-        return cls(limit=(squares, target), spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+        return cls(limit=(squares, target), spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -283,7 +150,7 @@ def _squares(event: ev.Event, move: Move) -> Amounts | None:
         case ev.Sequence(events=members):
             parts = [_squares(member, move) for member in members]
             known = [p for p in parts if p is not None]
-            return reduce(_sum, known) if len(known) == len(parts) else None
+            return reduce(added, known) if len(known) == len(parts) else None
         case _:
             found = _exact.approximate(event, move)
     return None if found is None else (_exact.rounded_up(found[0] ** 2), found[1])
@@ -300,7 +167,7 @@ def _split_delta(epsilon: float, delta: float, side_delta: float) -> tuple[Fract
 
 
 @dataclass(frozen=True, kw_only=True)
-class ZcdpFilter(Filter):
+class ZcdpFilter(Book):
     """Σρ ≤ limit (and Σδ ≤ side account), for events with a ρ; the whole is δ-approximately limit-zCDP."""
 
     kind: ClassVar[str] = "zcdp"
@@ -311,8 +178,8 @@ class ZcdpFilter(Filter):
     @classmethod
     def open(cls, rho: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ZcdpFilter:
         """An unspent filter for ρ, with ``side_delta`` for events that have a δ of their own."""
-        limit = _limit("rho", rho, checks.EPSILON_MAX), _exact.written(checks.delta(side_delta, "side_delta"))
-        return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+        limit = as_limit("rho", rho, checks.EPSILON_MAX), _exact.written(checks.delta(side_delta, "side_delta"))
+        return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @classmethod
     def for_epsilon(
@@ -324,7 +191,7 @@ class ZcdpFilter(Filter):
         for _ in range(80):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if rdp.epsilon_of_zcdp(middle, slack).value <= epsilon else (low, middle)
-        return cls(limit=(Fraction(low), side), spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+        return cls(limit=(Fraction(low), side), spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -345,7 +212,7 @@ class ZcdpFilter(Filter):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RdpFilter(Filter):
+class RdpFilter(Book):
     """Σ D_α ≤ B_α at one fixed order, or at any one of several; the whole is (ε, δ)-DP.
 
     With one order this is the theorem as published. With m orders an event fits while *some* order still holds, and
@@ -376,7 +243,7 @@ class RdpFilter(Filter):
     ) -> RdpFilter:
         """An unspent filter; ``orders`` are fixed here, before anything is asked."""
         side, slack = _split_delta(epsilon, delta, side_delta)
-        asked = _orders(orders)
+        asked = checked_orders(orders)
         each = slack / len(asked) * (1 - 1e-15)
         limits = [Fraction(max(_order_limit(a, epsilon, each), 0.0)) for a in asked]
         kept = [(a, most) for a, most in zip(asked, limits, strict=True) if most > 0]
@@ -388,7 +255,7 @@ class RdpFilter(Filter):
             orders=tuple(a for a, _ in kept),
             epsilon=_exact.written(epsilon),
             delta=_exact.written(delta),
-            **_opened(neighbors, group),
+            **opened(neighbors, group),
         )
 
     @property
@@ -412,18 +279,6 @@ class RdpFilter(Filter):
         return (*prices, side)
 
 
-def _divergence(value: float, unbounded: Fraction) -> Fraction:
-    """A computed divergence, rounded up; ``unbounded`` stands for ∞."""
-    return _exact.rounded_up(Fraction(value) * (1 + Fraction(1, 10**12))) if math.isfinite(value) else unbounded
-
-
-def _orders(orders: Iterable[float]) -> tuple[float, ...]:
-    found = tuple(sorted({checks.between("orders", a, 1.0, rdp.ORDER_MAX) for a in orders}))
-    if not found or found[0] <= 1:
-        raise checks.refuse("orders", found, "one or more numbers above 1")
-    return found
-
-
 def _order_limit(order: float, epsilon: float, delta: float) -> float:
     """The largest D that converts to (ε, δ) at this order, rounded down (Canonne, Kamath & Steinke 2020)."""
     most = epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
@@ -434,16 +289,17 @@ def _order_limit(order: float, epsilon: float, delta: float) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PureOdometer(_Book):
+class PureOdometer(Book):
     """Σε and Σδ so far: at any stopping time, however chosen, what was released is (Σε, Σδ)-DP."""
 
+    limited: ClassVar[bool] = False
     kind: ClassVar[str] = "pure_odometer"
     theorem: ClassVar[str] = "Rogers, Roth, Ullman & Vadhan 2016 (basic composition is a valid privacy odometer)"
 
     @classmethod
     def open(cls, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> PureOdometer:
         """An odometer at zero."""
-        return cls(spent=(Fraction(0), Fraction(0)), **_opened(neighbors, group))
+        return cls(spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -455,10 +311,6 @@ class PureOdometer(_Book):
         """(ε, δ) so far."""
         return self.spent[0], min(self.spent[1], Fraction(1))
 
-    def after(self, event: ev.Event) -> Self:
-        """The state with the event written down."""
-        return self._added(self.price(event))
-
     def _price(self, event: ev.Event) -> Amounts:
         found = _exact.approximate(event, self._move)
         if found is None:
@@ -467,7 +319,7 @@ class PureOdometer(_Book):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RenyiOdometer(_Book):
+class RenyiOdometer(Book):
     """min over orders of Σ D_α + log(m/δ)/(α − 1): bounds the privacy loss at all times at once, but for probability δ.
 
     The loss of one order, exponentiated, is a supermartingale; Ville's inequality bounds it for ever, m orders share δ.
@@ -476,6 +328,7 @@ class RenyiOdometer(_Book):
     orders: tuple[float, ...]
     delta: Fraction
 
+    limited: ClassVar[bool] = False
     kind: ClassVar[str] = "renyi_odometer"
     theorem: ClassVar[str] = "Lécuyer 2021 (Rényi odometer); Whitehouse, Ramdas, Rogers & Wu 2023 (time-uniform by Ville's inequality)"
 
@@ -484,9 +337,9 @@ class RenyiOdometer(_Book):
         cls, delta: float, *, orders: Iterable[float] = ORDERS, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
     ) -> RenyiOdometer:
         """An odometer at zero; δ and the orders are fixed here."""
-        asked = _orders(orders)
+        asked = checked_orders(orders)
         share = _exact.written(checks.delta(delta, zero=False))
-        return cls(spent=(Fraction(0),) * (len(asked) + 1), orders=asked, delta=share, **_opened(neighbors, group))
+        return cls(spent=(Fraction(0),) * (len(asked) + 1), orders=asked, delta=share, **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -501,16 +354,12 @@ class RenyiOdometer(_Book):
         epsilon = min(found) * (1 + 1e-14) if self.events else 0.0
         return (epsilon if epsilon < 1e299 else math.inf), min(self.delta + self.spent[-1], Fraction(1))
 
-    def after(self, event: ev.Event) -> Self:
-        """The state with the event written down; an order at which the event is unbounded is lost for good."""
-        return self._added(self.price(event))
-
     def _price(self, event: ev.Event) -> Amounts:
         stripped, side = _exact.without_delta(event, self._move)
         found = rdp.curve(stripped, self.orders, neighbors=self.neighbors, group=self.group)
         if not np.isfinite(found).any():
             raise self._refuse(event, "Rényi divergence", "State a bound with ApproxDp(epsilon, delta).")
-        prices = [_divergence(d, Fraction(10**301)) for d in found.tolist()]
+        prices = [divergence(d, Fraction(10**301)) for d in found.tolist()]
         return (*prices, side)
 
 
@@ -535,7 +384,7 @@ class IndividualFilter:
     @classmethod
     def open(cls, rho: float) -> IndividualFilter:
         """An unspent filter: every record may spend ``rho``."""
-        return cls(limit=_limit("rho", rho, checks.EPSILON_MAX), spent={})
+        return cls(limit=as_limit("rho", rho, checks.EPSILON_MAX), spent={})
 
     def _prices(self, events: Mapping[str, ev.Event]) -> dict[str, Fraction]:
         checks.instance("events", events, Mapping, "a map from record to event")
@@ -573,12 +422,12 @@ class IndividualFilter:
 
 # ------------------------------------------------------------------------------------------------ JSON
 
-_KINDS: dict[str, type[Filter | PureOdometer | RenyiOdometer]] = {
+_KINDS: dict[str, type[Book]] = {
     kind.kind: kind for kind in (PureFilter, ApproxFilter, AdvancedFilter, ZcdpFilter, RdpFilter, PureOdometer, RenyiOdometer)
 }
 
 
-def from_dict(value: object) -> Filter | PureOdometer | RenyiOdometer | IndividualFilter:
+def from_dict(value: object) -> Book | IndividualFilter:
     """The filter or odometer that a JSON value describes.
 
     >>> from dither import events as ev
@@ -607,16 +456,23 @@ def from_dict(value: object) -> Filter | PureOdometer | RenyiOdometer | Individu
     given["events"] = checks.count("events", value["events"], low=0)
     for name in ("limit", "spent"):
         if name in wanted:
-            given[name] = tuple(_amount(v) for v in checks.sequence(name, value[name], "a list of amounts"))
+            given[name] = _amounts(name, value[name])
     for name in ("epsilon", "delta"):
         if name in wanted:
             given[name] = _amount(value[name])
     if "orders" in wanted:
-        given["orders"] = _orders([checks.real("orders", a) for a in checks.sequence("orders", value["orders"], "a list of orders")])
+        given["orders"] = checked_orders([checks.real("orders", a) for a in checks.sequence("orders", value["orders"], "a list of orders")])
     found = made(**given)
-    if any(len(amounts) != len(found.currencies) for amounts in (found.spent, getattr(found, "limit", found.spent))):
-        raise DecodeError(f"A {kind} filter of these orders has {len(found.currencies)} amounts: {', '.join(found.currencies)}.")
+    count = len(found.currencies)
+    if len(found.spent) != count or len(found.limit) != (count if made.limited else 0):
+        raise DecodeError(f"A {kind} filter of these orders has {count} amounts: {', '.join(found.currencies)}.")
     return found
+
+
+def _amounts(name: str, given: object) -> Amounts:
+    if not isinstance(given, list):
+        raise DecodeError(f"The field '{name}' of a filter is a list of amounts.")
+    return tuple(_amount(amount) for amount in given)
 
 
 def _amount(text: object) -> Fraction:

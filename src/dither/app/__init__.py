@@ -1,1 +1,1 @@
-"""..."""
+"""The command line: pages, plots, the demo. Nothing below imports it."""

@@ -168,6 +168,20 @@ def test_laplace_stretch_keeps_its_delta(epsilon, delta):
     assert mechanism.decay > 0.999999 * share or stick(mechanism.decay * 1.001) > delta
 
 
+@pytest.mark.parametrize("smoothing", [0.2, 0.5])
+@pytest.mark.parametrize("delta", [0.0, 0.4])
+def test_slack_for_the_errors_of_floats_is_taken_off(smoothing, delta):
+    """Shares are used up to a part in 2³⁰, and S is enlarged by 2⁻⁴⁰: a thousand times what floats can be wrong by."""
+    mechanism = SmoothSensitivityMedian(epsilon=1.0, delta=delta, lower=0.0, upper=TOP, smoothing=smoothing)
+    used = [mechanism.shift * (1 if delta else 3 / math.sqrt(8)) / (1 - smoothing), mechanism.decay * (1 if delta else 2) / smoothing]
+    for share in used:
+        assert 1 - 2.0**-29 < share < 1 - 2.0**-31
+    grid = robust._Grid(0.0, TOP)
+    assert mechanism._smooth(grid.sorted([]), grid) == grid.top * (1 + 2.0**-40)
+    firm = SmoothSensitivityMedian(epsilon=1000.0, lower=0.0, upper=TOP)
+    assert firm._smooth(grid.sorted([1.0] * 2000), grid) == 1 + 2.0**-40
+
+
 def test_median_of_even_odd_and_no_rows():
     grid = robust._Grid(0.0, 8.0)
     for rows, expected in [([], 8.0), ([3], 3.0), ([1, 5], 5.0), ([5, 1, 2], 2.0), ([1, 2, 3, 4], 3.0)]:
