@@ -2,7 +2,7 @@
 
     python benchmarks/accounting.py [--json] [--peers google_pld,google_rdp,opacus_prv,prv]
 
-Each peer runs in a virtual environment of its own (.venvs/acct_peers holds dp-accounting; .venvs/opacus and .venvs/prv the
+Each peer runs in a virtual environment of its own (.venvs/acct_peers holds dp-accounting; .venvs/opacus_peers and .venvs/prv_peers the
 others, if they are there), as one long-lived process that answers case by case, in turn with ours: both sides see the same
 machine at the same time. Times are CPU seconds of one thread, best of three. Nothing is asserted.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 Q = 256 / 60_000
-# name: (kind, noise or scale, probability, count, delta)
+# One row per case; the figures are noise multiplier (or target epsilon), probability, count, delta.
 CASES = {
     "A sigma 1.1 q 256/60k T 4700": ("sgd", 1.1, Q, 4_700, 1e-5),
     "B sigma 1 q 256/60k T 600": ("sgd", 1.0, Q, 600, 1e-5),
@@ -41,7 +41,7 @@ CASES = {
 TARGETS = (0.1, 0.25, 0.5, 1, 2, 3, 4, 6, 8, 10)
 for _target in TARGETS:
     CASES[f"calibrate eps {_target} q .01 T 2000"] = ("calibrate", _target, 0.01, 2_000, 1e-5)
-VENVS = {"google_pld": "acct_peers", "google_rdp": "acct_peers", "opacus_prv": "opacus", "prv": "prv"}
+VENVS = {"google_pld": "acct_peers", "google_rdp": "acct_peers", "opacus_prv": "opacus_peers", "prv": "prv_peers"}
 LIMIT = 90.0
 
 

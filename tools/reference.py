@@ -22,8 +22,8 @@ def errors_page() -> str:
         "# Errors",
         "",
         MADE,
-        "Every error is a `DitherError` with a stable `code`. The command line ends with the exit status; errors go to stderr in one sentence,",
-        "or as JSON with `--json`. The text says what was given, what is allowed, what to do. No text holds a private value or a row count.",
+        "Every error is a `DitherError` with a stable `code`. The command line ends with the exit status; errors go to stderr in one",
+        "sentence. The text says what was given, what is allowed, what to do. No text holds a private value or a row count.",
         "",
         "| code | class | exit status | meaning |",
         "|---|---|---|---|",
@@ -49,8 +49,8 @@ def events_page() -> str:
         "# Events",
         "",
         MADE,
-        "An event is the description of a release that is necessary and sufficient to price it. Events are frozen, hashable, and survive JSON",
-        "(`ev.to_json`, `ev.from_json`). A class is never removed and never changes its meaning.",
+        "An event is the description of a release that is necessary and sufficient to price it. Events are frozen, hashable,",
+        "and survive JSON (`ev.to_json`, `ev.from_json`). A class is never removed and never changes its meaning.",
     ]
     groups = {
         "Leaves": typing.get_args(events.Leaf),
@@ -61,7 +61,8 @@ def events_page() -> str:
     for title, kinds in groups.items():
         lines += ["", f"## {title}"]
         for kind in kinds:
-            lines += ["", f"### `{kind.__name__}({_fields(kind)})`", "", "\n".join(line.strip() for line in (kind.__doc__ or "").strip().split("\n"))]
+            words = "\n".join(line.strip() for line in (kind.__doc__ or "").strip().split("\n"))
+            lines += ["", f"### `{kind.__name__}({_fields(kind)})`", "", words]
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import dither
+
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 TEXTS = sorted(
@@ -136,8 +138,6 @@ def test_no_error_is_swallowed_below_app():
 
 
 def test_the_public_names_of_the_package_are_one_list():
-    import dither
-
     assert sorted(dither.__all__) == sorted([*dither._HOMES, "__version__"])
     assert dither.__version__ == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     for public_name in dither.__all__:
