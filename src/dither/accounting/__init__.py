@@ -49,7 +49,25 @@ _HOMES = {
 }
 _MODULES = ("filters", "rdp", "tables")
 
-__all__ = ["filters", "rdp", *sorted(_HOMES)]
+__all__ = [
+    "Comparison",
+    "Explanation",
+    "Loss",
+    "Schedule",
+    "TradeOff",
+    "TrainingPlan",
+    "calibrate",
+    "compare",
+    "delta",
+    "deployments",
+    "epsilon",
+    "explain",
+    "filters",
+    "loss",
+    "plan_training",
+    "rdp",
+    "tables",
+]
 
 
 class _Package(ModuleType):
