@@ -371,9 +371,13 @@ class Composition:
             near, far = tilt(parts, log_delta=math.log(1e-6)), tilt(parts, log_delta=-85.0)
             error = 1e-4 * near.epsilon if near.epsilon > 0 else 1e-7
             made = self._built(parts, near, error, -40.0, both=False)
-            while (far.center + 12 * far.spread + 13 * far.untilted) / made[0][0][0].step > _STITCH_MAX:
-                error *= 2
+            reach, step = far.center + 12 * far.spread + 13 * far.untilted, 0.0
+            while reach / made[0][0][0].step > _STITCH_MAX and made[0][0][0].step > step:
+                error, step = 2 * error, made[0][0][0].step
                 made = self._built(parts, near, error, -40.0, both=False)
+            if reach / made[0][0][0].step > _STITCH_MAX:  # more error does not make the lattice coarser: a split is valid all the same
+                coarse = made[0][0][0].step * math.ceil(reach / made[0][0][0].step / _STITCH_MAX)
+                made = [([split(pair[0], coarse)], count) for pair, count in made]
             staged = any(pair[0].garbage > 0 for pair, _ in made)
         except NotSmoothError:
             bound = self._rough_epsilon(1e-12 + self._p_inf)

@@ -14,7 +14,15 @@ import numpy as np
 from scipy.special import gammaln, ndtri_exp, xlog1py
 
 from dither.accounting._pair import Array, Masses, Pair
-from dither.accounting._pairs import Direction, GaussianPair, LaplacePair, MixtureGaussianPair, SubsampledGaussianPair, _normal_cells
+from dither.accounting._pairs import (
+    AtomsPair,
+    Direction,
+    GaussianPair,
+    LaplacePair,
+    MixtureGaussianPair,
+    SubsampledGaussianPair,
+    _normal_cells,
+)
 
 _FAR = 30.0
 _CELLS = 512
@@ -399,8 +407,30 @@ def largest(pairs: tuple[Pair, ...]) -> Pair:
     for q, direction in dict.fromkeys((p.probability, p.direction) for p in pairs if isinstance(p, SubsampledGaussianPair)):
         same = [p for p in pairs if isinstance(p, SubsampledGaussianPair) and (p.probability, p.direction) == (q, direction)]
         kept.append(min(same, key=lambda pair: pair.noise_multiplier))
-    kept.extend(dict.fromkeys(p for p in pairs if not isinstance(p, GaussianPair | LaplacePair | SubsampledGaussianPair)))
+    finite = list(dict.fromkeys(p for p in pairs if isinstance(p, AtomsPair)))
+    kept.extend(p for p in finite if not any(_above(other, p) for other in finite if other is not p))
+    kept.extend(dict.fromkeys(p for p in pairs if not isinstance(p, GaussianPair | LaplacePair | SubsampledGaussianPair | AtomsPair)))
     return kept[0] if len(kept) == 1 else MaxPair(tuple(kept))
+
+
+def _above(one: AtomsPair, other: AtomsPair) -> bool:
+    """Whether the profile of one finite law is nowhere below the other's, which it is if it is above at every corner of both."""
+    edges = np.union1d(one.losses, other.losses)
+    own, theirs = _heights(one, edges), _heights(other, edges)
+    return bool((own >= theirs).all() and (own > theirs).any()) and one.p_inf >= other.p_inf
+
+
+def _heights(pair: AtomsPair, edges: Array) -> Array:
+    """δ(ε) for the edges ε ≥ 0, and δ(ε) − (1 − e^ε) for those below, of positive terms on the near side."""
+    made = pair.masses(edges)
+    scale = np.exp(np.minimum(edges, 700.0))
+    above_p, above_q = (m[::-1].cumsum()[::-1][1:] for m in (made.p, made.q))
+    below_p, below_q = made.p.cumsum()[:-1], made.q.cumsum()[:-1]
+    lost = 1.0 - float(made.q.sum())
+    lost = lost if lost > 1e-14 else 0.0  # less is the rounding of a law that is whole: left of its first loss nothing is then left
+    first = edges <= pair.losses[0]
+    low = np.where(first, scale * lost, scale * (below_q + lost) - below_p)
+    return np.where(edges >= 0, above_p + made.p_inf - scale * above_q, low)
 
 
 def is_smooth(pair: Pair) -> bool:

@@ -13,6 +13,7 @@ from dither.accounting import _samplers as sampling
 from dither.accounting._bounds import Move, pure_epsilon, rho, uses
 from dither.accounting._pairs import GaussianPair, LaplacePair, SubsampledGaussianPair
 from dither.accounting._price import price
+from dither.accounting._special import approx_dp, randomized_response
 from dither.accounting.loss import loss
 
 EPSILONS = (0.0, 0.01, 0.1, 0.3, 0.7, 1.2, 2.0, 3.0)
@@ -367,6 +368,18 @@ def test_the_largest_profile_is_pointwise():
         return p - np.exp(EDGES) * q
 
     assert heights(both) == pytest.approx(np.maximum(heights(one.masses(EDGES)), heights(two.masses(EDGES))), abs=1e-12)
+
+
+def test_the_largest_of_finite_laws_keeps_those_that_are_somewhere_above():
+    wide, narrow = randomized_response(1.0, 2), randomized_response(0.5, 2)
+    failing = approx_dp(0.5, 1e-3)
+    assert sampling.largest((narrow, wide)) is wide
+    kept = sampling.largest((wide, narrow, failing))
+    assert isinstance(kept, sampling.MaxPair)
+    assert set(kept.pairs) == {wide, failing}
+    mixed = ev.Parallel((ev.PureDp(1.0), ev.ApproxDp(0.5, 1e-3), ev.ApproxDp(0.7, 1e-4)))
+    bound = loss(mixed, neighbors="replace").epsilon(1e-2)  # its composition needs a lattice far finer than it is long
+    assert 1.0 - 0.05 < bound.lower <= bound.upper <= 2.0
 
 
 def test_halves_are_the_two_profiles():
