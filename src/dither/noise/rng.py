@@ -1,8 +1,8 @@
 """Uniform bits: the secure keystream that noise is made of, and a predictable one for tests, named for what it is.
 
-The stream is ChaCha20. Its key comes from the operating system, is replaced by the stream's own output every MiB (so that a
-stolen state does not betray older noise) and from the operating system again every GiB. A child process never continues the
-stream of its parent: bytes and draws that wait in a buffer are dropped in it, and it is keyed afresh.
+The stream is ChaCha20. Its key comes from the operating system, is replaced by the stream's own output whenever some is
+written (so that a stolen state does not betray older noise) and from the operating system again every GiB. A child
+process never continues the stream of its parent: it starts from a state of its own, with nothing in it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms
 from numpy.typing import NDArray
 
 from dither.core import checks
 from dither.core.errors import EntropyError, RefusedError
 from dither.core.rng import Rng
 
-_SEED_BYTES = 48  # 32 of key, 16 of nonce
+_KEY_BYTES = 32
+_NONCE = bytes(16)  # no key is used twice, so they all start at block 0: from a random one, the 32-bit block number may run over
 _KEY_LIFE = 1 << 20
 _SEED_LIFE = 1 << 30
 _BUFFER = 1 << 12
@@ -80,71 +81,70 @@ class _Reserve:
         self.at = len(self.draws)
 
 
+class _State:
+    """What one process has of a stream. A child of that process makes another, whole and empty, so none is ever half-changed."""
+
+    __slots__ = ("at", "buffer", "key", "lock", "owner", "pid", "reserves", "seed_left", "take_lock", "taker")
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.lock, self.take_lock = threading.Lock(), threading.Lock()
+        self.owner = self.taker = 0
+        self.key = bytearray(_KEY_BYTES)
+        self.seed_left = 0
+        self.buffer = np.zeros(_BUFFER, np.uint8)
+        self.at = _BUFFER
+        self.reserves: OrderedDict[Hashable, _Reserve] = OrderedDict()
+
+
 class _Stream:
     """A ChaCha20 keystream, buffered; the two public classes differ in where its keys come from."""
 
-    __slots__ = (
-        "__weakref__",
-        "_at",
-        "_buffer",
-        "_encryptor",
-        "_key_left",
-        "_lock",
-        "_owner",
-        "_pid",
-        "_reserves",
-        "_seed_left",
-        "_take_lock",
-        "_taker",
-    )
+    __slots__ = ("__weakref__", "_state")
 
     private = True
 
     def __init__(self) -> None:
-        self._reset()
+        self._state = _State()
+        _STREAMS.add(self)
 
     def _seed(self) -> builtins.bytes:
+        """A new key from outside the stream."""
         raise NotImplementedError
 
-    def _reset(self) -> None:
-        """Forget the key, the buffered bytes and the buffered draws; the next request keys the stream afresh."""
-        self._lock, self._take_lock = threading.Lock(), threading.Lock()
-        self._pid = os.getpid()
-        self._owner = self._taker = 0
-        self._encryptor: Any = None
-        self._key_left = self._seed_left = 0
-        self._buffer = np.zeros(_BUFFER, np.uint8)
-        self._at = _BUFFER
-        self._reserves: OrderedDict[Hashable, _Reserve] = OrderedDict()
+    def _aside(self) -> _Stream:
+        """Another stream of the same kind."""
+        raise NotImplementedError
 
-    def _rekey(self) -> None:
-        fresh = self._seed_left <= 0
-        seed = bytearray(_SEED_BYTES)
-        if fresh:
-            seed[:] = self._seed()
-        else:
-            self._encryptor.update_into(_ZEROS[:_SEED_BYTES], seed)
+    def _own(self) -> _State:
+        """The state of this process: a new one in a child whose birth nobody told of."""
+        state = self._state
+        if state.pid != os.getpid():
+            state = self._state = _State()
+        return state
+
+    def _cipher(self, state: _State) -> CipherContext:
+        """A cipher under the kept key; the first of its output is the next key, so none is used twice or outlives its use."""
+        if state.seed_left <= 0:
+            state.key[:] = self._seed()
+            state.seed_left = _SEED_LIFE
         try:
-            self._encryptor = Cipher(algorithms.ChaCha20(builtins.bytes(seed[:32]), builtins.bytes(seed[32:])), None).encryptor()
+            cipher = Cipher(algorithms.ChaCha20(state.key, _NONCE), None).encryptor()
         except UnsupportedAlgorithm:
             raise EntropyError("This build of OpenSSL has no ChaCha20: install one that has (the wheels of cryptography do).") from None
-        seed[:] = bytearray(_SEED_BYTES)
-        self._key_left = _KEY_LIFE
-        if fresh:
-            self._seed_left = _SEED_LIFE
+        cipher.update_into(_ZEROS[:_KEY_BYTES], state.key)
+        return cipher
 
-    def _stream(self, out: NDArray[np.uint8]) -> None:
+    def _write(self, state: _State, out: NDArray[np.uint8]) -> None:
         """Write keystream over ``out``; the lock is held."""
-        done, count = 0, len(out)
-        zeros = memoryview(_ZEROS)
-        while done < count:
-            if self._key_left <= 0:
-                self._rekey()
-            step = min(count - done, len(_ZEROS), self._key_left)
-            self._encryptor.update_into(zeros[:step], out[done : done + step])
-            done += step
-            self._key_left -= step
-            self._seed_left -= step
+        zeros, room = memoryview(_ZEROS), out.data
+        for start in range(0, len(room), _KEY_LIFE):
+            piece = room[start : start + _KEY_LIFE]
+            cipher = self._cipher(state)
+            state.seed_left -= len(piece)
+            for at in range(0, len(piece), len(zeros)):
+                part = piece[at : at + len(zeros)]
+                cipher.update_into(zeros[: len(part)], part)
 
     def _raw(self, count: int) -> NDArray[np.uint8]:
         out = np.empty(count, np.uint8)
@@ -155,39 +155,36 @@ class _Stream:
         """Overwrite a contiguous array with uniform bits.
 
         A position moves on *before* what lies there is copied, so that an interrupt (Ctrl-C) at any point wastes bytes but never has
-        them, or the zeros that replace them, handed out again.
+        them, or the zeros that replace them, handed out again. A child that is born in the middle asks its own state once more.
         """
-        if not out.flags.c_contiguous or out.dtype.hasobject:
-            raise checks.refuse("out", out.dtype, "a contiguous array of numbers")
+        if not (out.flags.c_contiguous and out.flags.writeable) or out.dtype.hasobject:
+            raise checks.refuse("out", out.dtype, "a contiguous array of numbers that may be written to")
         raw = out.reshape(-1).view(np.uint8)
-        count = len(raw)
-        if os.getpid() != self._pid:
-            self._forked()
         me = threading.get_ident()
-        if self._owner == me and self._lock.locked():  # a signal handler or a finaliser, between two steps of this thread's own request
-            self._aside().fill(out)
-            return
-        with self._lock:
-            self._owner = me
-            if count >= _LARGE:
-                self._stream(raw)
+        while True:
+            state = self._own()
+            if state.owner == me and state.lock.locked():  # a signal handler or a finaliser, between two steps of this thread's own request
+                self._aside().fill(raw)
                 return
-            at = self._at
-            if at + count > _BUFFER:
-                self._at = _BUFFER
-                self._stream(self._buffer)
-                at = 0
-            self._at = at + count
-            raw[:] = self._buffer[at : at + count]
-            self._buffer[at : at + count] = 0
+            with state.lock:
+                state.owner = me
+                self._serve(state, raw)
+            if state.pid == os.getpid():
+                return
 
-    def _aside(self) -> _Stream:
-        """Another stream of the same kind."""
-        raise NotImplementedError
-
-    def _forked(self) -> None:
-        """This is a child process of the one that made the stream."""
-        self._reset()
+    def _serve(self, state: _State, raw: NDArray[np.uint8]) -> None:
+        count = len(raw)
+        if count >= _LARGE:
+            self._write(state, raw)
+            return
+        at = state.at
+        if at + count > _BUFFER:
+            state.at = _BUFFER
+            self._write(state, state.buffer)
+            at = 0
+        state.at = at + count
+        raw[:] = state.buffer[at : at + count]
+        state.buffer[at : at + count] = 0
 
     def bytes(self, count: int) -> builtins.bytes:
         """``count`` uniform bytes."""
@@ -225,35 +222,17 @@ class _Stream:
         return self._raw(8 * _counted(count)).view(np.uint64)
 
     def take(self, law: Hashable, draw: Callable[[int], NDArray[Any]]) -> Any:  # noqa: ANN401 - int or float, as ``draw`` makes them
-        """One draw of ``law``, made by ``draw(count)`` in batches that are used up one by one and wiped; interrupts as in ``fill``."""
-        if os.getpid() != self._pid:
-            self._forked()
+        """One draw of ``law``, made by ``draw(count)`` in batches that are used up one by one and wiped; interrupted as ``fill`` is."""
         me = threading.get_ident()
-        if self._taker == me and self._take_lock.locked():
-            return draw(1).item(0)
-        with self._take_lock:
-            self._taker = me
-            reserve = self._reserves.get(law)
-            if reserve is None:
-                reserve = _Reserve()
-            else:
-                self._reserves.move_to_end(law)
-            at = reserve.at
-            if at >= len(reserve.draws):
-                self._refill(law, reserve, draw)
-                at = 0
-            reserve.at = at + 1
-            value = reserve.draws.item(at)
-            reserve.draws[at] = 0
-            return value
-
-    def _refill(self, law: Hashable, reserve: _Reserve, draw: Callable[[int], NDArray[Any]]) -> None:
-        reserve.size = min(4 * reserve.size, _RESERVE_MAX)
-        reserve.at = reserve.size
-        reserve.draws = draw(reserve.size)
-        self._reserves[law] = reserve
-        if len(self._reserves) > _RESERVES_MAX:
-            self._reserves.popitem(last=False)[1].wipe()
+        while True:
+            state = self._own()
+            if state.taker == me and state.take_lock.locked():
+                return draw(1).item(0)
+            with state.take_lock:
+                state.taker = me
+                value = _next(state.reserves, law, draw)
+            if state.pid == os.getpid():
+                return value
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise RefusedError(f"A {type(self).__name__} cannot be copied or pickled: the copy would draw the same noise. Make a new one.")
@@ -268,10 +247,6 @@ class SecureRng(_Stream):
     """
 
     __slots__ = ()
-
-    def __init__(self) -> None:
-        super().__init__()
-        _SECURE.add(self)
 
     def _seed(self) -> builtins.bytes:
         return _entropy()
@@ -300,18 +275,11 @@ class UnsafeSeededRng(_Stream):
         super().__init__()
 
     def _seed(self) -> builtins.bytes:
-        label = f"dither UnsafeSeededRng {self._given} {self._counter} ".encode()
         self._counter += 1
-        return sha256(label + b"key").digest() + sha256(label + b"nonce").digest()[:16]
+        return sha256(f"dither UnsafeSeededRng {self._given} {self._counter}".encode()).digest()
 
     def _aside(self) -> _Stream:
-        self._counter += 1
-        return UnsafeSeededRng(int.from_bytes(sha256(f"{self._given} aside {self._counter}".encode()).digest()))
-
-    def _forked(self) -> None:
-        """Predictable before, predictable after: a child goes on where its parent was."""
-        self._lock, self._take_lock = threading.Lock(), threading.Lock()
-        self._pid = os.getpid()
+        return UnsafeSeededRng(int.from_bytes(self._seed()))
 
     def __repr__(self) -> str:
         return f"UnsafeSeededRng({self._given})"
@@ -333,10 +301,13 @@ class _Foreign:
         return self._rng.private
 
     def _raw(self, count: int) -> NDArray[np.uint8]:
-        return np.frombuffer(bytearray(self._rng.bytes(count)), np.uint8)
+        given = bytearray(self._rng.bytes(count))
+        if len(given) != count:  # one byte for many would be used for all of them
+            raise EntropyError(f"The given source of bits returned {len(given)} bytes where {count} were asked for.")
+        return np.frombuffer(given, np.uint8)
 
     def fill(self, out: NDArray[Any]) -> None:
-        out.view(np.uint8)[:] = self._raw(out.nbytes)
+        out.reshape(-1).view(np.uint8)[:] = self._raw(out.nbytes)
 
     def uint8(self, count: int) -> NDArray[np.uint8]:
         return self._raw(count)
@@ -354,7 +325,7 @@ class _Foreign:
         return draw(1).item(0)
 
 
-_SECURE: weakref.WeakSet[SecureRng] = weakref.WeakSet()
+_STREAMS: weakref.WeakSet[_Stream] = weakref.WeakSet()
 
 
 class _Local(threading.local):
@@ -391,6 +362,28 @@ def array_rng(rng: Rng | None = None) -> ArrayRng:
     return _Foreign(rng)
 
 
+def _next(reserves: OrderedDict[Hashable, _Reserve], law: Hashable, draw: Callable[[int], NDArray[Any]]) -> Any:  # noqa: ANN401 - as ``take``
+    """The next draw of the law's reserve, which is filled first if it is used up; the lock is held."""
+    reserve = reserves.get(law)
+    if reserve is None:
+        reserve = _Reserve()
+    else:
+        reserves.move_to_end(law)
+    at = reserve.at
+    if at >= len(reserve.draws):
+        reserve.size = min(4 * reserve.size, _RESERVE_MAX)
+        reserve.at = reserve.size
+        reserve.draws = draw(reserve.size)
+        reserves[law] = reserve
+        if len(reserves) > _RESERVES_MAX:
+            reserves.popitem(last=False)[1].wipe()
+        at = 0
+    reserve.at = at + 1
+    value = reserve.draws.item(at)
+    reserve.draws[at] = 0
+    return value
+
+
 def _counted(count: object) -> int:
     if type(count) is int and 0 <= count <= _BYTES_MAX:
         return count
@@ -404,20 +397,20 @@ def _bounded(bound: object) -> int:
 
 
 def _entropy() -> builtins.bytes:
-    """Key and nonce from the operating system."""
+    """A key from the operating system."""
     try:
-        seed = os.urandom(_SEED_BYTES)
+        seed = os.urandom(_KEY_BYTES)
     except (OSError, NotImplementedError):
         raise EntropyError("The operating system gave no randomness, so no noise can be drawn and nothing released.") from None
-    if len(seed) != _SEED_BYTES or len(set(seed)) < 8:
+    if len(seed) != _KEY_BYTES or len(set(seed)) < 8:
         raise EntropyError("The operating system's randomness is broken (it repeats itself), so no noise can be drawn.")
     return seed
 
 
 def _after_fork() -> None:
     """Runs in the child: its streams start anew, whatever their locks were doing."""
-    for rng in list(_SECURE):
-        rng._reset()  # noqa: SLF001 - a function of the same module
+    for rng in list(_STREAMS):
+        rng._state = _State()  # noqa: SLF001 - a function of the same module
 
 
 os.register_at_fork(after_in_child=_after_fork)

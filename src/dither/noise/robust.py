@@ -381,7 +381,7 @@ class ProposeTestRelease:
     >>> mechanism.event
     ApproxDp(epsilon=1.0, delta=1e-06)
     >>> mechanism.measure([50 + i / 10_000 for i in range(-500, 500)], UnsafeSeededRng(1)).value
-    50.003993830032414
+    50.00635475654417
     >>> mechanism.measure([0, 100] * 500, UnsafeSeededRng(1)).value is None
     True
 
