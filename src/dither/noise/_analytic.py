@@ -180,17 +180,19 @@ def log_discrete_gaussian_delta(noise_std: float, epsilon: float, sensitivity: i
     -57.318
     """
     sigma, shift = noise_std, sensitivity
-    cut = epsilon * sigma * sigma / shift - shift / 2  # terms t = y − shift whose loss is above ε: t > cut
-    first = math.floor(cut * (1 - 1e-15 * math.copysign(1, cut))) + 1
+    cut = Fraction(epsilon) * Fraction(sigma) ** 2 / shift - Fraction(shift, 2)  # terms t = y − shift whose loss is above ε: t > cut
+    first = math.floor(cut) + 1
     last = math.ceil(math.sqrt(max(first, 0) ** 2 + 100 * sigma * sigma)) + 1
     first = max(first, -last)  # what lies below −last is less than the tail that is added at the end
+    above = float(first - cut)  # exact before its one rounding: near an integer cut the first term hangs on its last digits
     width = -(-(last - first + 1) // _BLOCKS)
-    starts = first + width * np.arange(-(-(last - first + 1) // width), dtype=np.float64)
+    offsets = width * np.arange(-(-(last - first + 1) // width), dtype=np.float64)
+    starts = first + offsets
     ends = starts + (width - 1)
     peaks: NDArray[np.float64] = np.clip(0.0, starts, ends)  # where the weight is largest in each block
     exponents = -0.5 * (peaks / sigma) ** 2
     largest = float(exponents.max())
-    gains = -np.expm1(-np.maximum(ends - cut, 0.0) * (shift / sigma / sigma))
+    gains = -np.expm1(-(offsets + (width - 1) + above) * (shift / sigma / sigma))
     total = width * float(np.sum(np.exp(exponents - largest) * gains))
     beyond = sigma * math.exp(_LOG_ROOT_2PI + math.log(2) + log_ndtr(-(last - 1) / sigma) - largest)
     return largest + math.log(total + beyond) - _log_normaliser(sigma) + 1e-10

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from numbers import Rational
+from typing import Any
 
 from dither.core.errors import InputError
 
@@ -26,13 +28,24 @@ def up(exact: Fraction | int) -> float:
     return rounded
 
 
+def exactly(number: Any) -> Fraction:  # noqa: ANN401 - whatever passed for a finite real: int, float, Fraction, any numpy scalar
+    """The rational that a finite real number is, before any rounding to a float.
+
+    >>> exactly(2**53 + 1), exactly(0.5)
+    (Fraction(9007199254740993, 1), Fraction(1, 2))
+    """
+    if isinstance(number, Rational):
+        return Fraction(int(number.numerator), int(number.denominator))
+    return Fraction(*number.as_integer_ratio())
+
+
 def down(exact: Fraction | int) -> float:
     """The largest float ≤ ``exact``.
 
     >>> down(Fraction(1, 3)) < Fraction(1, 3)
     True
     """
-    return -up(-exact)
+    return 0.0 - up(-exact)
 
 
 def sqrt_up(exact: Fraction | int) -> float:
@@ -41,9 +54,9 @@ def sqrt_up(exact: Fraction | int) -> float:
     >>> sqrt_up(9), Fraction(sqrt_up(2)) ** 2 >= 2
     (3.0, True)
     """
-    root = math.sqrt(up(exact))
-    while root > 0 and Fraction(math.nextafter(root, 0.0)) ** 2 >= exact:
+    ratio = Fraction(exact)
+    scale = max(0, 80 - (ratio.numerator.bit_length() - ratio.denominator.bit_length()) // 2)
+    root = up(Fraction(math.isqrt((ratio.numerator << 2 * scale) // ratio.denominator) + 1, 1 << scale))  # not below, by 2**-79 of itself
+    while root > 0 and Fraction(math.nextafter(root, 0.0)) ** 2 >= ratio:
         root = math.nextafter(root, 0.0)
-    while Fraction(root) ** 2 < exact:
-        root = math.nextafter(root, math.inf)
     return root

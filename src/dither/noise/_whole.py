@@ -6,7 +6,6 @@ import math
 import os
 import threading
 from collections.abc import Callable
-from fractions import Fraction
 from typing import NoReturn, TypeAlias
 
 import numpy as np
@@ -16,7 +15,7 @@ from dither.core import checks
 from dither.core.errors import InputError, OverBudgetError, RefusedError
 from dither.core.rng import Rng
 from dither.noise import samplers
-from dither.noise._rounding import up
+from dither.noise._rounding import exactly, up
 from dither.noise._values import numbers
 from dither.noise.rng import array_rng
 
@@ -37,8 +36,8 @@ def power_below(number: float) -> float:
 
 def checked_sensitivity(value: object) -> float:
     """A sensitivity as a float that is not below what was given."""
-    number = checks.between("sensitivity", value, 1e-100, 1e100)
-    return up(value) if isinstance(value, int | Fraction) else number
+    checks.between("sensitivity", value, 1e-100, 1e100)
+    return up(exactly(value))
 
 
 def value_step(sensitivity: float, multiplier: float, spread: float, unit: float) -> float:
@@ -68,7 +67,7 @@ def whole(found: Floats | Integers, step: float) -> Integers:
     if places <= 0:
         shift = min(-places, _VALUE_BITS)
         return np.clip(exact, -(limit >> shift), limit >> shift) << shift
-    shift = min(places, _VALUE_BITS)
+    shift = min(places, _VALUE_BITS + 2)  # from there on all are nearest to 0
     return (np.clip(exact, -limit, limit) + (1 << (shift - 1))) >> shift
 
 
@@ -125,16 +124,18 @@ class Turn:
         self._process = os.getpid()
 
     def __enter__(self) -> None:
+        same_process("stream", self._process)  # before the lock, which a thread that is not in the child may hold for ever
         self._lock.acquire()
         try:
-            same_process("stream", self._process)
             if not self.open or self.taken >= self.steps:
                 raise OverBudgetError(f"This stream has ended: expected at most {self.steps} steps. Open a new one, and pay for it.")
         except BaseException:
             self._lock.release()
             raise
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None and not issubclass(kind, InputError):  # an interrupt, half-way: what it left undone would never be right
+            self.open = False
         self._lock.release()
 
 
@@ -163,7 +164,8 @@ class Buffer:
                 self._draw(array_rng(self._rng), self._rows * self._dimension).astype(np.int64).reshape(self._rows, self._dimension)
             )
             self._at = 0
-        drawn: Integers = self._ready[self._at].copy()
-        self._ready[self._at] = 0
-        self._at += 1
+        at = self._at
+        self._at = at + 1  # before the row becomes zeros: an interrupt (Ctrl-C) may waste draws, but no later step gets the zeros
+        drawn: Integers = self._ready[at].copy()
+        self._ready[at] = 0
         return drawn

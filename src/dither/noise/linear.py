@@ -32,6 +32,7 @@ ENTRIES_MAX = 1 << 25
 CELLS_MAX = 1 << 20
 _STRATEGY_BITS, _NOISE_BITS, _LIMB = 40, 53, 20
 _RESIDUE_MAX = 1e-7
+_ENTRY_MIN = 1e-150
 _MEMORY = 12
 
 Law: TypeAlias = Literal["laplace", "gaussian"]
@@ -166,8 +167,11 @@ def _sized(name: str, value: object) -> Floats:
     matrix = matrix_of(name, value)
     if matrix.size > ENTRIES_MAX or matrix.shape[1] > CELLS_MAX:
         raise checks.refuse(name, f"shape {matrix.shape}", f"at most {ENTRIES_MAX:_} entries and {CELLS_MAX:_} columns")
-    if not np.any(matrix):
+    largest = float(np.max(np.abs(matrix)))
+    if not largest:
         raise checks.refuse(name, "all zero", "at least one entry that is not 0: nothing would be measured")
+    if largest < _ENTRY_MIN:
+        raise checks.refuse(name, f"a largest entry of {largest!r}", f"one of at least {_ENTRY_MIN:g} in size", "Use larger units.")
     return matrix
 
 

@@ -26,7 +26,7 @@ from dither.core.plans import Accuracy
 from dither.core.rng import Rng
 from dither.noise import samplers
 from dither.noise._analytic import discrete_gaussian_noise_std, gaussian_noise_multiplier, normal_quantile
-from dither.noise._rounding import down, up
+from dither.noise._rounding import down, exactly, up
 from dither.noise._values import INTEGER_MAX, VALUE_MAX, Floats, Integers, integers, numbers
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import array_rng
@@ -46,8 +46,8 @@ Law: TypeAlias = Literal["laplace", "gaussian"]
 
 def _sensitivity(value: object) -> float:
     """A sensitivity as a float that is not below what was given."""
-    number = checks.between("sensitivity", value, SENSITIVITY_MIN, SENSITIVITY_MAX)
-    return up(value) if isinstance(value, int | Fraction) and number < value else number
+    checks.between("sensitivity", value, SENSITIVITY_MIN, SENSITIVITY_MAX)
+    return up(exactly(value))
 
 
 def _bounds(value: object) -> tuple[float, float] | None:
@@ -112,8 +112,15 @@ def _clamped(found: Floats | Integers, bounds: tuple[float, float]) -> Floats | 
     """Within the bounds. Integers become floats only where every integer inside is a float too."""
     if found.dtype.kind == "f" or max(-bounds[0], bounds[1]) <= _EXACT:
         return np.asarray(np.clip(found.astype(np.float64), *bounds), dtype=np.float64)
-    low, high = (max(-(2**62), min(2**62, b)) for b in (math.ceil(bounds[0]), math.floor(bounds[1])))
-    return np.asarray(np.clip(found, low, high), dtype=np.int64)
+    return np.asarray(np.clip(found, *_whole_bounds(bounds)), dtype=np.int64)
+
+
+def _whole_bounds(bounds: tuple[float, float]) -> tuple[int, int]:
+    """The least and the largest integer within the bounds."""
+    low, high = (max(-INTEGER_MAX, min(INTEGER_MAX, b)) for b in (math.ceil(bounds[0]), math.floor(bounds[1])))
+    if low > high:
+        raise checks.refuse("bounds", bounds, "bounds with a whole number between them, for whole numbers")
+    return low, high
 
 
 def _on_floats(law: Law, scale: float, step: float, found: Floats, rng: Rng) -> Floats:
@@ -149,8 +156,10 @@ def _on_one_integer(law: Law, scale: float, step: float, value: int, rng: Rng) -
     return float(value + whole) + float(noise - (whole << -exponent)) * step
 
 
-def _whole(law: Law, noise_multiplier: float, sensitivity: float, value: object, rng: Rng) -> Any:  # noqa: ANN401 - int or array, as the public overloads say
+def _whole(law: Law, noise_multiplier: float, sensitivity: float, bounds: tuple[float, float] | None, value: object, rng: Rng) -> Any:  # noqa: ANN401 - int or array, as the public overloads say
     found, single = integers(value)
+    if bounds is not None:
+        found = np.clip(found, *_whole_bounds(bounds))
     draw = samplers.rounded_laplace if law == "laplace" else samplers.rounded_gaussian
     made = found + draw(Fraction(noise_multiplier) * Fraction(sensitivity), size=found.size, rng=rng).reshape(found.shape)
     return int(made) if single else made
@@ -187,7 +196,7 @@ class LaplaceMechanism:
         For every two inputs of one shape whose coordinates differ by at most ``sensitivity`` in sum, the outputs are
         as close as the event ``Laplace(noise_multiplier)`` says, hence (1/noise_multiplier, 0)-DP. The relation of
         neighbours is whatever ``sensitivity`` was computed for. ``bounds`` clamp each coordinate first, which moves no two
-        values apart.
+        values apart (``measure_integers``: to the whole numbers between them).
     Edge cases:
         NaN counts as 0, ±∞ and larger numbers as ±2⁹⁶⁰, integers are held within ±2⁶², all before ``bounds`` apply: no error
         depends on a private value. Types and shapes are public and refused when wrong. An empty array stays empty (and is
@@ -250,9 +259,9 @@ class LaplaceMechanism:
     @overload
     def measure_integers(self, value: Many, rng: Rng | None = None) -> Noisy[Integers]: ...
     def measure_integers(self, value: int | Many, rng: Rng | None = None) -> Noisy[int] | Noisy[Integers]:
-        """Whole numbers with rounded noise: whole numbers again, nothing moved to a grid (``bounds`` do not apply)."""
+        """Whole numbers with rounded noise: whole numbers again, nothing moved to a grid."""
         source = array_rng(rng)
-        return noisy(_whole("laplace", self.noise_multiplier, self.sensitivity, value, source), self.event, source)
+        return noisy(_whole("laplace", self.noise_multiplier, self.sensitivity, self.bounds, value, source), self.event, source)
 
     def interval(self, confidence: float, *, dimension: int = 1, joint: bool = False) -> Accuracy:
         """How far a coordinate (with ``joint``: any of ``dimension``) may be off, for the noise and grid that run."""
@@ -331,7 +340,7 @@ class GaussianMechanism:
     def measure_integers(self, value: int | Many, rng: Rng | None = None) -> Noisy[int] | Noisy[Integers]:
         """Whole numbers with rounded noise: whole numbers again, and the Gaussian event exactly, for any L2 sensitivity."""
         source = array_rng(rng)
-        return noisy(_whole("gaussian", self.noise_multiplier, self.sensitivity, value, source), self.event, source)
+        return noisy(_whole("gaussian", self.noise_multiplier, self.sensitivity, self.bounds, value, source), self.event, source)
 
     def interval(self, confidence: float, *, dimension: int = 1, joint: bool = False) -> Accuracy:
         """How far a coordinate (with ``joint``: any of ``dimension``) may be off, for the noise and grid that run."""

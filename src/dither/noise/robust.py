@@ -28,6 +28,7 @@ from dither.core.rng import Rng
 from dither.noise import samplers
 from dither.noise._isolated import answer, isolated_answer, quietly
 from dither.noise._lazy import LazyExponential
+from dither.noise._rounding import up
 from dither.noise._values import numbers
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import array_rng
@@ -491,8 +492,8 @@ class SampleAndAggregate:
     Guarantee:
         Neighbours: one row added, removed or replaced (a row may be all that one unit has: pass one element for each
         unit). Event: ``Laplace(1/ε)`` for the mean, that of ``SmoothSensitivityMedian`` for the median. Precondition:
-        the answer for a block depends on the rows of that block alone. ``timeout`` enforces it: a process of its own
-        shares no memory with the others. Without it the function must keep no state.
+        the answer for a block depends on the rows of that block alone. So the function must not hold other private data
+        (a global, a closure), and must keep no state; the latter ``timeout`` enforces, as no process sees what another did.
 
     Edge cases:
         An exception, NaN, ±∞, a wrong shape, a hang (with ``timeout``), an exit: that block's answer is ``default``, the
@@ -545,7 +546,12 @@ class SampleAndAggregate:
     @property
     def event(self) -> Event:
         """The price of one answer."""
-        return self._median.event if self.aggregate == "median" else Laplace(1 / self.epsilon)
+        return self._median.event if self.aggregate == "median" else Laplace(self._multiplier)
+
+    @property
+    def _multiplier(self) -> float:
+        """1/ε, rounded up."""
+        return up(1 / Fraction(self.epsilon))
 
     @property
     def _median(self) -> SmoothSensitivityMedian:
@@ -558,7 +564,7 @@ class SampleAndAggregate:
     @property
     def _noise_steps(self) -> Fraction:
         """Laplace scale of the *sum* of the blocks' answers, in grid steps: one block can move each coordinate by ``top``."""
-        return self._grid.top * (self.dimension or 1) * Fraction(1 / self.epsilon)
+        return self._grid.top * (self.dimension or 1) * Fraction(self._multiplier)
 
     def measure(self, rows: Sequence[Any] | NDArray[Any], rng: Rng | None = None) -> Noisy[Any]:
         """One noisy answer: a number, or an array of ``dimension`` of them."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from dither.core import checks
 from dither.core.errors import InputError, SensitivityError, UnknownNameError
 from dither.core.units import Neighbors, neighbors
-from dither.noise._rounding import sqrt_up, up
+from dither.noise._rounding import exactly, sqrt_up, up
 from dither.noise.gridsum import GridSum
 
 Matrix: TypeAlias = NDArray[np.float64]
@@ -201,11 +201,11 @@ def _sum_moves(low: Fraction, high: Fraction, contribution: Contribution) -> tup
     rows = contribution.rows
     if not contribution.replace:
         most = rows * max(abs(low), abs(high))
-        return most, f"As {contribution}, its rows add up to at most {float(most):g} in size."
+        return most, f"As {contribution}, its rows add up to at most {up(most):g} in size."
     if not contribution.rows_fixed:
         low, high = min(low, Fraction(0)), max(high, Fraction(0))
     most = rows * (high - low)
-    return most, f"As {contribution}, what its rows add up to lies in an interval of width {float(most):g}."
+    return most, f"As {contribution}, what its rows add up to lies in an interval of width {up(most):g}."
 
 
 def grid_sum(grid: GridSum, contribution: Contribution = ONE_ROW) -> Sensitivity:
@@ -240,7 +240,7 @@ def grouped_sums(lower: float | None, upper: float | None, contribution: Contrib
         squares = max(_paired(sizes, ways, large, small) for ways in _pairings(len(sizes))) + spare * alike
         made = (2 * contribution.rows * large, squares, fill.each * (small + large), l0)
     why = (
-        f"{_clamped(low, high)} As {contribution}, it moves {made[3]} sums at most, one of them by at most {float(made[2]):g}. "
+        f"{_clamped(low, high)} As {contribution}, it moves {made[3]} sums at most, one of them by at most {up(made[2]):g}. "
         "It holds for exact sums only: use GridSum."
     )
     return Sensitivity(statistic="grouped sums", l1=up(made[0]), l2=sqrt_up(made[1]), linf=up(made[2]), l0=made[3], explanation=why)
@@ -275,7 +275,7 @@ def mean(lower: float | None, upper: float | None, contribution: Contribution = 
     low, high = _bounds("mean", lower, upper)
     total = _fixed_rows("mean", contribution, rows, "mean_parts gives the noisy sum about the midpoint and the noisy count to divide")
     moved = min(contribution.rows, total)
-    why = f"{moved} of {total} values may each move by {float(high - low):g}."
+    why = f"{moved} of {total} values may each move by {up(high - low):g}."
     return _scalar("mean", Fraction(moved, total) * (high - low), why)
 
 
@@ -318,7 +318,7 @@ def variance_parts(
     low, high = _bounds("variance", lower, upper)
     half = (high - low) / 2
     most, why = _sum_moves(Fraction(0), half * half, contribution)
-    text = f"Squares about the midpoint lie in [0, {float(half * half):g}]. {why}"
+    text = f"Squares about the midpoint lie in [0, {up(half * half):g}]. {why}"
     return _scalar("sum of squares about the midpoint", most, text), *mean_parts(lower, upper, contribution)
 
 
@@ -376,11 +376,14 @@ def _l1(matrix: Matrix) -> Matrix:
 
 
 def _l2(matrix: Matrix) -> Matrix:
-    """L2 norm of each column, rounded up (the root of a perfect square is exact)."""
-    squares = np.sum(matrix * matrix, axis=0) * _slack(matrix)
+    """L2 norm of each column, rounded up (the root of a perfect square is exact); scaled first, or squares of tiny entries vanish."""
+    slack = _slack(matrix)
+    places = np.frexp(np.max(np.abs(matrix), axis=0))[1] * (slack != 1.0)
+    scaled = np.ldexp(matrix, -places)
+    squares = np.sum(scaled * scaled, axis=0) * slack
     roots = np.sqrt(squares)
-    exact = (_slack(matrix) == 1.0) & (np.rint(roots) ** 2 == squares)
-    return np.asarray(np.where(exact, np.rint(roots), np.nextafter(roots, np.inf)), dtype=np.float64)
+    exact = (slack == 1.0) & (np.rint(roots) ** 2 == squares)
+    return np.asarray(np.where(exact, roots, np.nextafter(np.ldexp(roots, places), np.inf)), dtype=np.float64)
 
 
 def _linf(matrix: Matrix) -> Matrix:
@@ -462,7 +465,9 @@ def _bounds(statistic: str, lower: object, upper: object) -> tuple[Fraction, Fra
             f"A {statistic} of unbounded values has no finite sensitivity: one row could hold any number. State lower and upper from "
             "public knowledge (never from the data); values are clamped to them."
         )
-    low, high = Fraction(checks.real("lower", lower)), Fraction(checks.real("upper", upper))
+    # values may be clamped to a bound or to its nearest float: the one further out counts
+    low = min(Fraction(checks.real("lower", lower)), exactly(lower))
+    high = max(Fraction(checks.real("upper", upper)), exactly(upper))
     if low > high:
         raise InputError(f"lower={float(low)!r} is not allowed: expected a number not above upper={float(high)!r}.")
     return low, high

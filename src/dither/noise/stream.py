@@ -93,9 +93,9 @@ class TreeCounter:
 
     Edge cases:
         0 is a value like others. No steps: refused. NaN counts as 0; ±∞ and values beyond 2⁶¹ grid steps are cut
-        there, which moves no two values apart. Sums cannot overflow. With ``discrete_laplace`` noise fractions are
-        rounded to whole numbers (so give whole ones). Wrong types and shapes, which are public: refused.
-        A step after the last, a copy, a pickle or a fork of a running stream: refused.
+        there, which moves no two values apart. Sums cannot overflow. Wrong types and shapes, which are public: refused;
+        with ``discrete_laplace`` noise floats too (rounding could move 0.5 and 1.5 to 0 and 2). A step after the last, a
+        copy, a pickle or a fork of a running stream: refused. An interrupt within a step ends the stream.
 
     Reference:
         Dwork, Naor, Pitassi & Rothblum (2010), Theorem 4.1; Chan, Shi & Song (2011), Theorem 3.5; Honaker (2015),
@@ -286,7 +286,10 @@ class TreeStream:
 
     def push(self, value: object) -> Any:  # noqa: ANN401 - a float for a stream of numbers, an array for one of vectors
         """The running sum up to and with this step, noisy. The last step's sum is completed."""
-        exact = split(whole(one_step(value, self.counter.dimension), self._step))
+        found = one_step(value, self.counter.dimension)
+        if self.counter.noise == "discrete_laplace" and found.dtype.kind != "i":
+            raise InputError("A step of a floating type is not allowed: expected whole numbers (int, bool), for discrete_laplace noise.")
+        exact = split(whole(found, self._step))
         with self._turn:
             self._turn.taken += 1
             estimate = told(exact, self._noise.next())
@@ -362,7 +365,7 @@ class MatrixCounter:
         0 is a value like others. NaN counts as 0; ±∞ and values beyond 2⁶¹ grid steps are cut there. Wrong types and
         shapes, which are public: refused. Coefficients: the first > 0; refused when their inverse grows so that noise
         would blow up, or when they are so large that whole-number sums could overflow. Copies, forks and steps after
-        the last: refused.
+        the last: refused. An interrupt within a step ends the stream.
 
     Reference:
         Fichtenberger, Henzinger & Upadhyay (2023), Theorem 1 (square root); Henzinger, Upadhyay & Upadhyay (2023);

@@ -145,6 +145,20 @@ def test_discrete_gaussian_delta_is_the_brute_force_one(sigma, epsilon, shift):
     assert exact <= an.log_discrete_gaussian_delta(sigma, epsilon, shift) <= exact + 1e-9
 
 
+@pytest.mark.parametrize("epsilon", [35, 60, 300])
+@pytest.mark.parametrize("whole", [1, 4])
+def test_discrete_gaussian_delta_where_the_first_term_hangs_on_the_last_digits(epsilon, whole):
+    """From ε = 34 on a term whose gain is 1e-16 can still be the largest: the distance to the cut must be exact."""
+    for shift in (1, 2):
+        sigma = math.sqrt((whole + shift / 2) * shift / epsilon)
+        for _ in range(6):
+            sigma = math.nextafter(sigma, 0.0)
+        for _ in range(12):
+            exact = float(mp.log(brute_delta(sigma, epsilon, shift)))
+            assert exact <= an.log_discrete_gaussian_delta(sigma, epsilon, shift) <= exact + 1e-9
+            sigma = math.nextafter(sigma, 9.0)
+
+
 def test_blocks_overstate_delta_by_little(monkeypatch):
     args = (5000.0, 1e-3, 2)
     exact = an.log_discrete_gaussian_delta(*args)

@@ -182,6 +182,14 @@ def test_other_bad_arguments_are_refused(bad):
         queries(**bad)
 
 
+@pytest.mark.parametrize("tiny", [5e-324, 1e-300, 9e-151])
+def test_matrices_too_small_to_compute_with_are_refused(tiny):
+    with pytest.raises(InputError, match="Use larger units"):
+        queries(workload=[[tiny, 0.0]])
+    kept = queries(workload=[[1e-150, tiny]])
+    assert 1e-150 <= kept.sensitivity <= 1.0000001e-150
+
+
 def test_a_strategy_that_does_not_span_the_workload_is_refused():
     with pytest.raises(InputError, match="cannot be put together"):
         queries(workload=np.eye(2), strategy=[[1.0, 1.0]])

@@ -71,7 +71,8 @@ def test_bad_discrete_noise_is_refused(bad):
 
 
 def test_sensitivities_that_no_float_holds_are_rounded_up():
-    assert LaplaceMechanism(noise_multiplier=1.0, sensitivity=2**53 + 1).sensitivity == 2**53 + 2
+    for whole in (2**53 + 1, np.int64(2**53 + 1), np.longdouble(2**53) + 1):
+        assert LaplaceMechanism(noise_multiplier=1.0, sensitivity=whole).sensitivity == 2**53 + 2
     assert Fraction(GaussianMechanism(noise_multiplier=1.0, sensitivity=Fraction(1, 3)).sensitivity) >= Fraction(1, 3)
 
 
@@ -343,6 +344,19 @@ def test_integers_with_rounded_noise():
         assert kind(noise_multiplier=1.0, sensitivity=2.0**50).measure_integers(np.array([-(2**63)])).value < 0
         with pytest.raises(InputError, match=r"2\*\*54"):
             kind(noise_multiplier=1e12, sensitivity=1e9).measure_integers(1)
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_whole_numbers_are_held_within_the_bounds_too(kind):
+    """Sensitivity 1 is right for numbers held in [0, 1] and for no others: a clip that is dropped is noise that is missing."""
+    mechanism = kind(noise_multiplier=1e-3, sensitivity=1.0, bounds=(-0.5, 1.5))
+    assert [mechanism.measure_integers(v).value for v in (-7, 0, 1, 1000, 2**70, -(2**70))] == [0, 0, 1, 1, 1, 0]
+    assert mechanism.measure_integers(np.array([-7, 0, 1, 1000])).value.tolist() == [0, 0, 1, 1]
+    wide = kind(noise_multiplier=1e-3, bounds=(-(2.0**80), 2.0**80))
+    assert wide.measure_integers(2**80).value == 2**62
+    for value in (0, [0, 1]):
+        with pytest.raises(InputError, match="a whole number between them"):
+            kind(noise_multiplier=1.0, bounds=(0.2, 0.8)).measure_integers(value)
 
 
 def test_extreme_integers_do_not_wrap():

@@ -445,12 +445,18 @@ def test_mean_noise_covers_one_whole_block(epsilon, dimension):
     assert mechanism.interval(0.9).half_width == pytest.approx(noise * math.log(10) / 8, rel=1e-6)
 
 
+class Odd(BaseException):
+    """As what a task that is cancelled raises: no Exception."""
+
+
 def failing(kind):
     def function(rows):
         if kind == "raises":
             raise RuntimeError(str(rows))
         if kind == "exits":
             raise SystemExit(3)
+        if kind == "odd":
+            raise Odd(str(rows))
         if kind == "warns":
             warnings.warn(str(rows), stacklevel=1)
         return {"nan": math.nan, "infinite": math.inf, "text": "x", "none": None, "shape": [1, 2], "warns": math.nan}[kind]
@@ -458,7 +464,7 @@ def failing(kind):
     return function
 
 
-@pytest.mark.parametrize("kind", ["raises", "exits", "warns", "nan", "infinite", "text", "none", "shape"])
+@pytest.mark.parametrize("kind", ["raises", "exits", "odd", "warns", "nan", "infinite", "text", "none", "shape"])
 @pytest.mark.parametrize("aggregate", ["mean", "median"])
 def test_whatever_goes_wrong_in_a_block_is_the_default(kind, aggregate, monkeypatch):
     monkeypatch.setattr(robust.samplers, "rounded_laplace", lambda scale, size, rng: np.zeros(size, np.int64))
@@ -466,6 +472,14 @@ def test_whatever_goes_wrong_in_a_block_is_the_default(kind, aggregate, monkeypa
     for default, told in [(None, 2.0), (3.0, 3.0)]:
         mechanism = averaging(function=failing(kind), aggregate=aggregate, default=default)
         assert mechanism.measure([1] * 30, UnsafeSeededRng(1)).value == pytest.approx(told)
+
+
+def test_an_interrupt_from_the_keyboard_gets_through():
+    def interrupted(rows):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        averaging(function=interrupted).measure([1] * 30)
 
 
 def test_empty_blocks_answer_with_the_default():

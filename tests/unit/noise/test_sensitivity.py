@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from dither.core.errors import InputError, SensitivityError, UnknownNameError
+from dither.noise._rounding import exactly
 from dither.noise._values import integers, numbers
 from dither.noise.gridsum import GridSum
 from dither.noise.sensitivity import (
@@ -129,6 +130,19 @@ def test_linear_queries():
     assert "upper bound" in wide.explanation
 
 
+@pytest.mark.parametrize("size", [1e-100, 1e-170, 1e-200, 1e-300, 5e-324, 1e150])
+def test_norms_of_tiny_and_huge_columns_are_not_lost(size):
+    """Squares of what is below 1e-162 are 0 as floats: an L2 norm made of them would ask for no noise at all."""
+    for matrix in ([[size]], [[size], [size]], [[size, 0.0], [0.0, size / 2]]):
+        column = [Fraction(row[0]) for row in matrix]
+        for contribution in (Contribution(), Contribution(neighbors="replace"), Contribution(rows_per_unit=7, rows_per_group=2)):
+            stated = linear_queries(matrix, contribution)
+            assert Fraction(stated.l1) >= sum(column)
+            assert Fraction(stated.l2) ** 2 >= sum(c * c for c in column)
+            assert Fraction(stated.linf) >= max(column)
+            assert stated.l2 <= stated.l1 * (1 + 1e-12) + 1e-322
+
+
 def test_results_are_rounded_up():
     for rows in (2, 3, 5, 7, 1000):
         assert Fraction(histogram(Contribution(groups_per_unit=rows, rows_per_group=1)).l2) ** 2 >= rows
@@ -163,6 +177,33 @@ def test_unbounded_values_are_refused():
 def test_bad_value_bounds_are_refused(pair):
     with pytest.raises(InputError, match=r"lower|upper"):
         bounded_sum(*pair)
+
+
+@pytest.mark.parametrize("bound", [Fraction(1, 3), Fraction(2, 3), 2**53 + 1, 2**53 + 3, np.longdouble(1) / 3, np.int64(2**53 + 1)])
+def test_bounds_that_no_float_holds_count_at_the_wider_of_themselves_and_their_float(bound):
+    """Values may be clamped to either; 10**12 rows add up what one of them is off by."""
+    exact, near = exactly(bound), Fraction(float(bound))
+    many = Contribution(rows_per_unit=10**12)
+    for low, high in ((0, bound), (-bound, 0)):
+        assert Fraction(bounded_sum(low, high, many).l1) >= 10**12 * max(exact, near)
+        assert Fraction(grouped_sums(low, high, many).l1) >= 10**12 * max(exact, near)
+    assert Fraction(bounded_sum(-bound, bound, Contribution(neighbors="replace")).l1) >= 2 * max(exact, near)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: bounded_sum(0, 1e308, Contribution(rows_per_unit=10**12)),
+        lambda: bounded_sum(-1e308, 1e308, Contribution(neighbors="replace")),
+        lambda: grouped_sums(-1e308, 1e308, Contribution(rows_per_unit=10**12, neighbors="replace")),
+        lambda: mean(-1e308, 1e308, FIXED, rows=3),
+        lambda: variance(-1e200, 1e200, FIXED, rows=3),
+        lambda: variance_parts(-1e308, 1e308),
+    ],
+)
+def test_what_overflows_is_refused_by_the_house(ask):
+    with pytest.raises(InputError, match="too large together"):
+        ask()
 
 
 @pytest.mark.parametrize("contribution", [Contribution(), REPLACE])

@@ -319,6 +319,19 @@ def test_the_event_says_when_noise_can_be_predicted(counter):
     assert counter.open(UnsafeSeededRng(1)).event == NonPrivate()
 
 
+def test_discrete_laplace_is_for_whole_numbers_by_type():
+    """Rounded, 0.5 and 1.5 would be 0 and 2: twice as far apart as the sensitivity that is priced."""
+    counter = TreeCounter(noise_multiplier=1.0, steps=3, noise="discrete_laplace")
+    running = counter.open(UnsafeSeededRng(1))
+    for wrong in (0.5, 1.0, math.nan, np.float32(1)):
+        with pytest.raises(InputError, match="floating"):
+            running.push(wrong)
+    with pytest.raises(InputError, match="floating"):
+        counter.measure([1, 2.0, 3], UnsafeSeededRng(1))
+    for allowed in (1, True, np.int8(1)):
+        running.push(allowed)
+
+
 def test_discrete_laplace_nodes_are_whole():
     counter = TreeCounter(noise_multiplier=2.0, steps=1, noise="discrete_laplace")
     for seed in range(20):
@@ -462,6 +475,31 @@ def test_a_running_stream_ends_in_a_fork(counter, monkeypatch):
             running.push(1)
     monkeypatch.undo()
     running.push(2)
+
+
+@pytest.mark.parametrize("counter", COUNTERS)
+def test_an_interrupt_within_a_step_ends_the_stream(counter, monkeypatch):
+    """Half a step is done: a node may be lost, and positions in the tree would no longer be those of the event."""
+    running = counter.open(UnsafeSeededRng(1))
+    running.push(1)
+
+    def interrupted(exact, noise):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stream, "told", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            running.push(1)
+    with pytest.raises(OverBudgetError):
+        running.push(1)
+
+
+@pytest.mark.parametrize(
+    "make", [tree, lambda steps, **more: MatrixCounter(noise_multiplier=1.0, steps=steps, coefficients=(1.0,), **more)]
+)
+def test_sensitivities_that_no_float_holds_are_rounded_up(make):
+    for whole in (2**53 + 1, np.int64(2**53 + 1), Fraction(2**54 + 2, 2)):
+        assert make(3, sensitivity=whole).sensitivity == 2**53 + 2
 
 
 def test_finish_ends_a_tree_once():
