@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self, TypeAlias
 
-from dither.accounting import _exact, rdp
+from dither.accounting import _exact, rdp, tables
 from dither.accounting._bounds import Move
 from dither.core import checks
 from dither.core import events as ev
@@ -17,6 +17,7 @@ from dither.core.units import Neighbors
 from dither.core.units import neighbors as as_neighbors
 
 Amounts: TypeAlias = tuple[Fraction, ...]
+ORDERS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,14 @@ class Book:
     theorem: ClassVar[str]
     """What the guarantee rests on."""
     limited: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        count = len(self.currencies)
+        amounts("spent", self.spent, count)
+        amounts("limit", self.limit, count if self.limited else 0)
+        checks.count("events", self.events, low=0)
+        checks.instance("neighbors", self.neighbors, Neighbors, "a Neighbors")
+        checks.count("group", self.group, high=rdp.GROUP_MAX)
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -74,12 +83,13 @@ class Book:
         after = added(self.spent, price)
         if not self.limited or self._fits(after):
             return Decision(True, price)
-        names = self.currencies
-        told = "; ".join(
-            f"{names[i]}: it costs {float(price[i]):.6g}, {float(max(self.limit[i] - self.spent[i], Fraction(0))):.6g} is left"
-            for i in self._short(after)
-        )
-        return Decision(False, price, f"{type(event).__name__} would overspend: {told}.")
+        short = self._short(after)
+        told = [f"{self.currencies[i]}: it costs {_told(price[i], tables.up)}, {self._left(i)} is left" for i in short[:3]]
+        more = f"; and {len(short) - 3} more" if len(short) > 3 else ""
+        return Decision(False, price, f"{type(event).__name__} would overspend: {'; '.join(told)}{more}.")
+
+    def _left(self, i: int) -> str:
+        return _told(max(self.limit[i] - self.spent[i], Fraction(0)), tables.down)
 
     def after(self, event: ev.Event) -> Self:
         """The state with the event written down; OverBudgetError, and no new state, where it does not fit."""
@@ -107,6 +117,21 @@ class Book:
         return made
 
 
+def _told(amount: Fraction, rounded: Callable[[float, int], str]) -> str:
+    """An amount for people; what is beyond all floats is told as 1e300."""
+    return rounded(float(min(amount, Fraction(10**300))), 6)
+
+
+def amounts(name: str, given: object, count: int) -> None:
+    """Refuse what is not ``count`` exact amounts: a float here would make every later sum a guess.
+
+    >>> amounts("spent", (Fraction(1, 3),), 1)
+    """
+    exact = isinstance(given, tuple) and len(given) == count and all(type(a) is Fraction and a >= 0 for a in given)
+    if not exact:
+        raise checks.refuse(name, given, f"a tuple of {count} fractions, none below 0")
+
+
 def added(one: Amounts, other: Amounts) -> Amounts:
     """The sum, currency by currency.
 
@@ -114,6 +139,15 @@ def added(one: Amounts, other: Amounts) -> Amounts:
     (Fraction(1, 1), Fraction(1, 1))
     """
     return tuple(a + b for a, b in zip(one, other, strict=True))
+
+
+def stated(number: float) -> Fraction:
+    """The decimal that names a float, to its last digit: limits are never rounded, not even by less than any price.
+
+    >>> stated(0.1), stated(1e-300) < Fraction(1, 10**299)
+    (Fraction(1, 10), True)
+    """
+    return Fraction(repr(float(number)))
 
 
 def limit(name: str, value: float | Fraction, high: float) -> Fraction:
@@ -126,7 +160,7 @@ def limit(name: str, value: float | Fraction, high: float) -> Fraction:
         if not 0 <= value <= high:
             raise checks.refuse(name, value, f"a number from 0 to {high:g}")
         return value
-    return _exact.written(checks.between(name, value, 0.0, high))
+    return stated(checks.between(name, value, 0.0, high))
 
 
 def opened(neighbors: Neighbors | str, group: int) -> dict[str, Any]:
@@ -153,8 +187,14 @@ def checked_orders(orders: Iterable[float]) -> tuple[float, ...]:
     >>> checked_orders([8, 2.0, 8.0])
     (2.0, 8.0)
     """
-    checks.instance("orders", orders, Iterable, "one or more numbers above 1")
-    found = tuple(sorted({checks.between("orders", a, 1.0, rdp.ORDER_MAX) for a in orders}))
-    if not found or found[0] <= 1:
-        raise checks.refuse("orders", found, "one or more numbers above 1")
+    expected = "one or more numbers above 1"
+    if isinstance(orders, str | bytes | bytearray):
+        raise checks.refuse("orders", orders, expected)
+    try:
+        given = list(orders)
+    except TypeError:
+        raise checks.refuse("orders", orders, expected) from None
+    found = tuple(sorted({checks.between("orders", a, 1.0, rdp.ORDER_MAX) for a in given}))
+    if not found or found[0] <= 1 or len(found) > ORDERS_MAX:
+        raise checks.refuse("orders", found, f"{expected}, at most {ORDERS_MAX}")
     return found

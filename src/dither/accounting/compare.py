@@ -180,7 +180,7 @@ def _parts(case: _Case, share: float) -> tuple[list[tuple[float, int]], float, s
         if math.isinf(priced):
             raise _SilentError(f"a part has no finite ε at its share of δ, {each:.3g}.")
         found.append((priced, count))
-    return found, used + runs * each, f"each of {runs:_} parts without a pure ε is taken at its tight ε for δ = {each:.3g}."
+    return found, used + runs * each, f"each of {runs:,} parts without a pure ε is taken at its tight ε for δ = {each:.3g}."
 
 
 def _check_left(case: _Case, used: float) -> float:
@@ -289,7 +289,9 @@ def _zcdp(case: _Case) -> Row:
     made, left = _stripped(case)
     rho = float(rdp.zcdp(made, neighbors=case.neighbors, group=case.group)) * (1 + 1e-15)
     found = rdp.epsilon_of_zcdp(rho, left)
-    return Row("zCDP", "Bun & Steinke 2016", found.value, f"ρ = {tables.up(rho)}, best at order {found.order:.4g}.", order=found.order)
+    sampled = any(isinstance(part, ev.Subsample) for part in ev.walk(case.event))
+    note = f"ρ = {tables.up(rho)}, best at order {found.order:.4g}{'; sampling amplifies no ρ.' if sampled else '.'}"
+    return Row("zCDP", "Bun & Steinke 2016", found.value, note, order=found.order)
 
 
 # ------------------------------------------------------------------------------------------------ the central limit, and the truth

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -21,12 +22,14 @@ from dither.core import checks
 from dither.core.errors import InputError, NotPriceableError
 from dither.core.events import Event, is_event, to_dict
 from dither.core.units import Bound, Guarantee, Neighbors, PrivacyUnit, Trust
+from dither.core.units import trust as as_trust
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 PRIORS = (0.01, 0.1, 0.5)
 GROUPS = (2, 4)
 EPSILON_HIGH = 10.0
 DELTA_HIGH = 1e-3
+_ROWS_MAX = 1_000
 
 TRUST_WORDS = {
     Trust.CENTRAL: "central: whoever holds the data sees it raw and must be trusted; the guarantee is against everyone else",
@@ -42,7 +45,10 @@ INCOMPARABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """A published use of differential privacy, with the figures its publisher states."""
+    """A published use of differential privacy, with the figures its publisher states.
+
+    ``confirmed`` is false where the figure was not found again in public text when the list was last checked (November 2026).
+    """
 
     name: str
     year: int
@@ -55,6 +61,7 @@ class Deployment:
     trust: Trust
     source: str
     url: str
+    confirmed: bool
 
     def to_dict(self) -> dict[str, object]:
         """A plain JSON value."""
@@ -70,6 +77,7 @@ class Deployment:
             "trust": self.trust.value,
             "source": self.source,
             "url": self.url,
+            "confirmed": self.confirmed,
         }
 
 
@@ -153,8 +161,9 @@ class Explanation:
     def nearest(self, count: int) -> tuple[Deployment, ...]:
         """The published figures nearest in ε (on a logarithmic scale), smallest ε first."""
         here = math.log(min(max(self.guarantee.epsilon, 1e-3), 1e3))
+        most = checks.count("count", count, low=0)
         known = [d for d in self.deployments if d.epsilon]
-        close = sorted(known, key=lambda d: abs(math.log(d.epsilon or 1.0) - here))[: max(count, 0)]
+        close = sorted(known, key=lambda d: abs(math.log(d.epsilon or 1.0) - here))[:most]
         return tuple(sorted(close, key=lambda d: d.epsilon or 0.0))
 
     def to_dict(self) -> dict[str, object]:
@@ -250,7 +259,7 @@ def _given(what: Event | Guarantee, delta: object, unit: object, trust: object) 
     else:
         share = checks.delta(delta)
         epsilon = priced.epsilon_upper(share)
-    return Guarantee(epsilon, share, hidden, _trust(trust)), what, priced
+    return Guarantee(epsilon, share, hidden, Trust.CENTRAL if trust is None else as_trust(trust)), what, priced
 
 
 def _unit(unit: object) -> PrivacyUnit:
@@ -261,33 +270,20 @@ def _unit(unit: object) -> PrivacyUnit:
     return checks.instance("unit", unit, PrivacyUnit, "a PrivacyUnit or the name of a key, such as 'user_id'")
 
 
-def _trust(trust: object) -> Trust:
-    if trust is None:
-        return Trust.CENTRAL
-    try:
-        return Trust(trust)  # type: ignore[arg-type]  # any object may be asked for; unknown ones raise
-    except ValueError:
-        raise checks.refuse("trust", trust, f"one of {', '.join(t.value for t in Trust)}") from None
-
-
 def _priors(prior: object) -> tuple[float, ...]:
-    given = checks.sequence(
-        "prior",
-        [prior] if isinstance(prior, int | float) else list(prior) if isinstance(prior, Sequence) else prior,
-        "numbers between 0 and 1",
-    )
-    found = tuple(checks.real("prior", p, "a number between 0 and 1") for p in given)
+    expected = "one or more numbers between 0 and 1, both excluded"
+    given = prior if isinstance(prior, list | tuple) else [prior]
+    found = tuple(checks.real("prior", p, expected) for p in checks.sequence("prior", given, expected, limit=_ROWS_MAX))
     for p in found:
-        if not 0 < p < 1:
-            raise checks.refuse("prior", p, "a number between 0 and 1, both excluded")
+        if not sys.float_info.min <= p < 1:
+            raise checks.refuse("prior", p, expected)
     return found
 
 
 def _sizes(group: object) -> tuple[int, ...]:
-    given = checks.sequence(
-        "group", [group] if isinstance(group, int) else list(group) if isinstance(group, Sequence) else group, "whole numbers ≥ 1"
-    )
-    return tuple(checks.count("group", k, high=1_000_000) for k in given)
+    given = group if isinstance(group, list | tuple) else [group]
+    kept = checks.sequence("group", given, "one or more whole numbers ≥ 1", limit=_ROWS_MAX)
+    return tuple(checks.count("group", k, high=1_000_000) for k in kept)
 
 
 @cache
@@ -360,8 +356,8 @@ def _group_delta(size: int, guarantee: Guarantee) -> float:
         return delta
     if epsilon * size > 700:
         return 1.0
-    grown = float(size) if epsilon < 1e-12 else math.expm1(size * epsilon) / math.expm1(epsilon)
-    return min(1.0, delta * grown)
+    grown = float(size) if epsilon == 0 else math.expm1(size * epsilon) / math.expm1(epsilon)
+    return min(1.0, delta * grown * (1 + 1e-15))
 
 
 def _warnings(guarantee: Guarantee, population: int | None) -> tuple[str, ...]:
@@ -374,7 +370,7 @@ def _warnings(guarantee: Guarantee, population: int | None) -> tuple[str, ...]:
             f"ε = {tables.number(epsilon)} is above {EPSILON_HIGH:g}: as a worst case it promises little "
             f"(odds × {tables.number(_exp(epsilon), 2)}). What protects people then is not this number."
         )
-    if population is not None and delta * population >= 1.0:
+    if population is not None and tables.excludes_nothing(delta, population):
         found.append(
             f"δ = {tables.number(delta)} is at least 1/population = {tables.number(1 / population)}: publishing one whole unit "
             "picked at random would satisfy it. Choose a δ well below."
@@ -421,7 +417,8 @@ def _thing(guarantee: Guarantee) -> str:
 
 def _question(guarantee: Guarantee) -> str:
     thing = _thing(guarantee)
-    return f"is {thing} in the data?" if guarantee.unit.neighbors is Neighbors.ADD_REMOVE else f"which of two values has {thing}?"
+    absent = guarantee.unit.neighbors is Neighbors.ADD_REMOVE
+    return f"is {thing} in the data?" if absent else f"which of two values does {thing} have?"
 
 
 def _meaning(told: Explanation) -> list[str]:
@@ -494,5 +491,10 @@ def _published(told: Explanation, nearest: int) -> list[str]:
         return []
     rows = [(d.name, str(d.year), tables.number(d.epsilon or 0.0), tables.number(d.delta or 0.0), d.trust.value) for d in near]
     lines = tables.table(rows, ("published, nearest in ε", "year", "ε", "δ", "trust"), left=(0, 4)).splitlines()
-    body = [line for row, d in zip(lines[2:], near, strict=True) for line in (row, f"    {d.unit}")]
-    return [*lines[:2], *body, "", tables.paragraph(INCOMPARABLE)]
+    body = [line for row, d in zip(lines[2:], near, strict=True) for line in (row, f"    {d.unit}{'' if d.confirmed else ' [?]'}")]
+    doubt = (
+        []
+        if all(d.confirmed for d in near)
+        else ["", tables.paragraph("[?] not found again in public text when this list was last checked.")]
+    )
+    return [*lines[:2], *body, *doubt, "", tables.paragraph(INCOMPARABLE)]

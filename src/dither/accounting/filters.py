@@ -16,21 +16,22 @@ the theorem it rests on and refuses what the theorem does not cover. Proofs: doc
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import reduce
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dither.accounting import _exact, rdp
-from dither.accounting._book import Amounts, Book, Decision, added, checked_orders, divergence, opened
+from dither.accounting._book import Amounts, Book, Decision, added, amounts, checked_orders, divergence, opened, stated
 from dither.accounting._book import limit as as_limit
 from dither.accounting._bounds import Move
 from dither.core import checks
 from dither.core import events as ev
-from dither.core.errors import DecodeError, RefusedError, UnknownNameError
+from dither.core.errors import DecodeError, RefusedError, UnknownNameError, shown
 from dither.core.units import Neighbors
 from dither.core.units import neighbors as as_neighbors
 
@@ -91,7 +92,7 @@ class ApproxFilter(Book):
     @classmethod
     def open(cls, epsilon: float, delta: float, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ApproxFilter:
         """An unspent filter."""
-        limit = as_limit("epsilon", epsilon, checks.EPSILON_MAX), _exact.written(checks.delta(delta))
+        limit = as_limit("epsilon", epsilon, checks.EPSILON_MAX), stated(checks.delta(delta))
         return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
@@ -121,11 +122,11 @@ class AdvancedFilter(Book):
         cls, epsilon: float, delta: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
     ) -> AdvancedFilter:
         """An unspent filter; ``side_delta`` of δ is kept for events that have a δ of their own."""
-        target, slack = _split_delta(epsilon, delta, side_delta)
-        wide = math.log(1 / slack) * (1 + 1e-15)
-        root = epsilon / (math.sqrt(0.5 * wide) + math.sqrt(0.5 * wide + 0.5 * epsilon))  # √V: V/2 + √(2·wide·V) = ε
+        most, side, slack = _target(epsilon, delta, side_delta)
+        wide = -math.log(slack) * (1 + 1e-15)
+        root = most / (math.sqrt(0.5 * wide) + math.sqrt(0.5 * wide + 0.5 * most))  # √V: V/2 + √(2·wide·V) = ε
         squares = Fraction((root * (1 - 1e-14)) ** 2 * (1 - 1e-14))
-        return cls(limit=(squares, target), spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
+        return cls(limit=(squares, side), spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -156,14 +157,19 @@ def _squares(event: ev.Event, move: Move) -> Amounts | None:
     return None if found is None else (_exact.rounded_up(found[0] ** 2), found[1])
 
 
-def _split_delta(epsilon: float, delta: float, side_delta: float) -> tuple[Fraction, float]:
-    """(δ kept for events, δ left for the conversion)."""
-    checks.positive("epsilon", epsilon, high=checks.EPSILON_MAX)
-    side = _exact.written(checks.delta(side_delta, "side_delta"))
-    left = _exact.written(checks.delta(delta, zero=False)) - side
+def _target(epsilon: float, delta: float, side_delta: float) -> tuple[float, Fraction, float]:
+    """(ε, δ kept for events, δ left for the conversion)."""
+    most = checks.positive("epsilon", epsilon, high=checks.EPSILON_MAX)
+    side = stated(checks.delta(side_delta, "side_delta"))
+    left = stated(checks.delta(delta, zero=False)) - side
     if left <= 0:
-        raise checks.refuse("side_delta", side_delta, f"less than delta={delta!r}, so that some δ is left for the conversion")
-    return side, float(left) * (1 - 1e-15)
+        raise checks.refuse("side_delta", side_delta, f"less than delta={float(delta)!r}, so that some δ is left for the conversion")
+    return most, side, _below(left)
+
+
+def _below(share: Fraction) -> float:
+    """A float below a share of δ, by less than 1e-14 of it."""
+    return float(share) * (1 - 1e-15)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,7 +184,7 @@ class ZcdpFilter(Book):
     @classmethod
     def open(cls, rho: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ZcdpFilter:
         """An unspent filter for ρ, with ``side_delta`` for events that have a δ of their own."""
-        limit = as_limit("rho", rho, checks.EPSILON_MAX), _exact.written(checks.delta(side_delta, "side_delta"))
+        limit = as_limit("rho", rho, checks.EPSILON_MAX), stated(checks.delta(side_delta, "side_delta"))
         return cls(limit=limit, spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @classmethod
@@ -186,11 +192,11 @@ class ZcdpFilter(Book):
         cls, epsilon: float, delta: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
     ) -> ZcdpFilter:
         """An unspent filter whose whole is (ε, δ)-DP: the largest ρ that converts to them."""
-        side, slack = _split_delta(epsilon, delta, side_delta)
-        low, high = 0.0, float(epsilon)
+        most, side, slack = _target(epsilon, delta, side_delta)
+        low, high = 0.0, most
         for _ in range(80):
             middle = 0.5 * (low + high)
-            low, high = (middle, high) if rdp.epsilon_of_zcdp(middle, slack).value <= epsilon else (low, middle)
+            low, high = (middle, high) if rdp.epsilon_of_zcdp(middle, slack).value <= most else (low, middle)
         return cls(limit=(Fraction(low), side), spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
@@ -200,7 +206,7 @@ class ZcdpFilter(Book):
 
     def epsilon(self, delta: float) -> float:
         """The whole is (ε, δ)-DP when the filter is spent to its limit, whatever was chosen: its side account is in δ."""
-        left = float(_exact.written(checks.delta(delta)) - self.limit[1]) * (1 - 1e-15)
+        left = _below(stated(checks.delta(delta)) - self.limit[1])
         return rdp.epsilon_of_zcdp(float(self.limit[0]) * (1 + 1e-15), left).value if left > 0 else math.inf
 
     def _price(self, event: ev.Event) -> Amounts:
@@ -242,21 +248,24 @@ class RdpFilter(Book):
         group: int = 1,
     ) -> RdpFilter:
         """An unspent filter; ``orders`` are fixed here, before anything is asked."""
-        side, slack = _split_delta(epsilon, delta, side_delta)
+        most, side, slack = _target(epsilon, delta, side_delta)
         asked = checked_orders(orders)
         each = slack / len(asked) * (1 - 1e-15)
-        limits = [Fraction(max(_order_limit(a, epsilon, each), 0.0)) for a in asked]
-        kept = [(a, most) for a, most in zip(asked, limits, strict=True) if most > 0]
+        kept = [(a, found) for a, found in ((a, _order_limit(a, most, each)) for a in asked) if found > 0]
         if not kept:
-            raise RefusedError(f"ε = {epsilon:g} at δ = {delta:g} leaves nothing to spend at orders {asked}: add larger orders.")
+            raise RefusedError(f"ε = {most:g} at δ = {float(delta):g} leaves nothing to spend at orders {shown(asked)}: add larger orders.")
         return cls(
-            limit=(*(most for _, most in kept), side),
+            limit=(*(Fraction(found) for _, found in kept), side),
             spent=(Fraction(0),) * (len(kept) + 1),
             orders=tuple(a for a, _ in kept),
-            epsilon=_exact.written(epsilon),
-            delta=_exact.written(delta),
+            epsilon=stated(most),
+            delta=stated(delta),
             **opened(neighbors, group),
         )
+
+    def __post_init__(self) -> None:
+        _check_curve(self.orders, epsilon=self.epsilon, delta=self.delta)
+        super().__post_init__()
 
     @property
     def currencies(self) -> tuple[str, ...]:
@@ -279,6 +288,14 @@ class RdpFilter(Book):
         return (*prices, side)
 
 
+def _check_curve(orders: object, **exact: Fraction) -> None:
+    """Orders above 1, rising, each once; the other facts exact."""
+    for name, value in exact.items():
+        amounts(name, (value,), 1)
+    if not isinstance(orders, tuple) or checked_orders(orders) != orders:
+        raise checks.refuse("orders", orders, "a tuple of numbers above 1, rising")
+
+
 def _order_limit(order: float, epsilon: float, delta: float) -> float:
     """The largest D that converts to (ε, δ) at this order, rounded down (Canonne, Kamath & Steinke 2020)."""
     most = epsilon - math.log1p(-1 / order) + (math.log(delta) + math.log(order)) / (order - 1)
@@ -290,7 +307,7 @@ def _order_limit(order: float, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class PureOdometer(Book):
-    """Σε and Σδ so far: at any stopping time, however chosen, what was released is (Σε, Σδ)-DP."""
+    """Σε and Σδ so far, valid at any stopping time, however chosen (what that means is on the proof page)."""
 
     limited: ClassVar[bool] = False
     kind: ClassVar[str] = "pure_odometer"
@@ -338,13 +355,17 @@ class RenyiOdometer(Book):
     ) -> RenyiOdometer:
         """An odometer at zero; δ and the orders are fixed here."""
         asked = checked_orders(orders)
-        share = _exact.written(checks.delta(delta, zero=False))
+        share = stated(checks.delta(delta, zero=False))
         return cls(spent=(Fraction(0),) * (len(asked) + 1), orders=asked, delta=share, **opened(neighbors, group))
 
     @property
     def currencies(self) -> tuple[str, ...]:
         """A Rényi divergence for each order, and δ."""
         return (*(f"D at order {a:g}" for a in self.orders), "δ")
+
+    def __post_init__(self) -> None:
+        _check_curve(self.orders, delta=self.delta)
+        super().__post_init__()
 
     @property
     def reading(self) -> tuple[float, Fraction]:
@@ -381,6 +402,16 @@ class IndividualFilter:
     kind: ClassVar[str] = "individual"
     theorem: ClassVar[str] = "Feldman & Zrnic 2021 (individual Rényi filter), at every order at once; neighbours add_remove"
 
+    def __post_init__(self) -> None:
+        amounts("limit", (self.limit,), 1)
+        spent = dict(checks.instance("spent", self.spent, Mapping, "a map from record to amount"))
+        _check_records(spent)
+        amounts("spent", tuple(spent.values()), len(spent))
+        object.__setattr__(self, "spent", MappingProxyType(spent))  # a copy, and read-only
+
+    def __reduce__(self) -> tuple[Callable[[object], object], tuple[dict[str, object]]]:
+        return from_dict, (self.to_dict(),)
+
     @classmethod
     def open(cls, rho: float) -> IndividualFilter:
         """An unspent filter: every record may spend ``rho``."""
@@ -388,10 +419,11 @@ class IndividualFilter:
 
     def _prices(self, events: Mapping[str, ev.Event]) -> dict[str, Fraction]:
         checks.instance("events", events, Mapping, "a map from record to event")
-        if len(events) > _RECORDS_MAX:
-            raise checks.refuse("events", "a map", f"at most {_RECORDS_MAX:_} records")
+        _check_records(events)
         known: dict[ev.Event, Fraction] = {}
         for event in events.values():
+            if not ev.is_event(event):
+                raise checks.refuse("events", event, "a map from record to event")
             if event not in known:
                 known[event] = rdp.zcdp(event)
         return {record: known[event] for record, event in events.items()}
@@ -413,11 +445,21 @@ class IndividualFilter:
 
     def remaining(self, record: str) -> Fraction:
         """What the record has left."""
+        _check_records((record,))
         return self.limit - self.spent.get(record, Fraction(0))
 
     def to_dict(self) -> dict[str, object]:
         """A plain JSON value. It is private: it tells what each record spent."""
         return {"filter": self.kind, "limit": str(self.limit), "spent": {record: str(used) for record, used in sorted(self.spent.items())}}
+
+
+def _check_records(records: Collection[str]) -> None:
+    """Names are text, so that a state that went through JSON still knows who is who."""
+    if len(records) > _RECORDS_MAX:
+        raise checks.refuse("records", "so many", f"at most {_RECORDS_MAX:_} records")
+    for record in records:
+        if not isinstance(record, str):
+            raise checks.refuse("records", type(record), "text as the name of every record")
 
 
 # ------------------------------------------------------------------------------------------------ JSON
@@ -438,14 +480,14 @@ def from_dict(value: object) -> Book | IndividualFilter:
     if not isinstance(value, dict) or "filter" not in value:
         raise DecodeError("A filter is a JSON object with the key 'filter'.")
     kind: object = value["filter"]
+    if not isinstance(kind, str) or kind not in {*_KINDS, IndividualFilter.kind}:
+        raise UnknownNameError("filter", kind, [*_KINDS, IndividualFilter.kind])
     if kind == IndividualFilter.kind:
         held = value.get("spent")
         if set(value) != {"filter", "limit", "spent"} or not isinstance(held, dict):
             raise DecodeError("An individual filter needs the keys filter, limit and spent, a map from record to amount.")
-        return IndividualFilter(limit=_amount(value["limit"]), spent={str(k): _amount(v) for k, v in held.items()})
-    made = _KINDS.get(kind) if isinstance(kind, str) else None
-    if made is None:
-        raise UnknownNameError("filter", kind, [*_KINDS, IndividualFilter.kind])
+        return IndividualFilter(limit=_amount(value["limit"]), spent={k: _amount(v) for k, v in held.items()})
+    made = _KINDS[kind]
     wanted = {f.name for f in fields(made)} | {"filter"}
     if set(value) != wanted:
         raise DecodeError(f"A {kind} filter has the keys {', '.join(sorted(wanted))}: found {', '.join(map(str, sorted(value, key=str)))}.")
@@ -462,11 +504,7 @@ def from_dict(value: object) -> Book | IndividualFilter:
             given[name] = _amount(value[name])
     if "orders" in wanted:
         given["orders"] = checked_orders([checks.real("orders", a) for a in checks.sequence("orders", value["orders"], "a list of orders")])
-    found = made(**given)
-    count = len(found.currencies)
-    if len(found.spent) != count or len(found.limit) != (count if made.limited else 0):
-        raise DecodeError(f"A {kind} filter of these orders has {count} amounts: {', '.join(found.currencies)}.")
-    return found
+    return made(**given)
 
 
 def _amounts(name: str, given: object) -> Amounts:

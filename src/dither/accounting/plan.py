@@ -35,8 +35,9 @@ class Schedule:
         object.__setattr__(self, "epochs", checks.positive("epochs", self.epochs, high=1e9))
         if self.batch > self.population:
             raise checks.refuse("batch", self.batch, f"at most population={self.population}")
-        if self.sampling not in SAMPLINGS:
-            raise UnknownNameError("sampling", self.sampling, SAMPLINGS)
+        sampling: object = self.sampling
+        if not isinstance(sampling, str) or sampling not in SAMPLINGS:
+            raise UnknownNameError("sampling", sampling, SAMPLINGS)
         if self.steps > checks.COUNT_MAX:
             raise checks.refuse("epochs", self.epochs, f"at most {checks.COUNT_MAX:g} steps, not {self.steps:g}")
 
@@ -242,7 +243,7 @@ def plan_training(  # noqa: PLR0913 - the public facts of one training run, all 
     """
     schedule = Schedule(population=population, epochs=epochs, batch=batch, sampling=sampling)
     if unit is None:
-        unit = PrivacyUnit(dataset="the training data", neighbors=_natural(sampling))
+        unit = PrivacyUnit(dataset="the training data", neighbors=_natural(schedule.sampling))
     target = Guarantee(
         checks.epsilon(epsilon, zero=False),
         checks.delta(delta, zero=False),
@@ -256,12 +257,12 @@ def plan_training(  # noqa: PLR0913 - the public facts of one training run, all 
         ("population ×2", 1.0, {"population": 2 * schedule.population}),
         ("ε ×2", 2.0, {}),
     ]
-    options = [base]
+    options, left_out = [base], []
     for name, factor, changed in doubled:
         try:
             options.append(_option(name, replace(schedule, **changed), target, factor=factor, plan_noise=base.noise_multiplier))
-        except InputError:
-            continue  # a batch above the population, or an ε above the largest: nothing to show
+        except InputError as error:  # a batch above the population, an ε above the largest, a target that no noise meets
+            left_out.append(f"{name} is left out: {error}")
     event = schedule.event(base.noise_multiplier)
     priced = loss(event, neighbors=unit.neighbors)
     return TrainingPlan(
@@ -270,7 +271,7 @@ def plan_training(  # noqa: PLR0913 - the public facts of one training run, all 
         event=event,
         options=tuple(options),
         warnings=_warnings(schedule, target),
-        notes=priced.notes,
+        notes=(*priced.notes, *left_out),
     )
 
 
@@ -301,7 +302,7 @@ def _arrows(schedule: Schedule, related: Neighbors) -> int:
 
 def _warnings(schedule: Schedule, target: Guarantee) -> tuple[str, ...]:
     found = []
-    if target.delta * schedule.population >= 1:
+    if tables.excludes_nothing(target.delta, schedule.population):
         found.append(
             f"δ = {tables.number(target.delta)} is at least 1/population = {tables.number(1 / schedule.population)}: "
             "publishing one whole unit at random would satisfy it. Choose a δ well below."

@@ -63,6 +63,15 @@ def _rounded(value: float, digits: int, rounding: str, *, zeros: bool = True) ->
     return text if zeros and rounded != exact else text.rstrip("0")
 
 
+def excludes_nothing(delta: float, population: int) -> bool:
+    """Whether δ ≥ 1/population, in exact decimals: publishing one whole unit at random is then allowed.
+
+    >>> excludes_nothing(1e-5, 100_000), excludes_nothing(1 / 49, 49), excludes_nothing(9.999e-6, 100_000)
+    (True, True, False)
+    """
+    return Decimal(repr(float(delta))) * population >= Decimal(1) - Decimal("1e-12")
+
+
 def table(rows: Iterable[Sequence[str]], headings: Sequence[str], *, left: Iterable[int] = (0,), indent: int = 2) -> str:
     """Aligned columns under headings and a rule; the columns in ``left`` to the left, the others to the right.
 

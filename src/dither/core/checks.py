@@ -41,6 +41,16 @@ def real(name: str, value: object, expected: str = "a finite number") -> float:
     return number
 
 
+def extended(name: str, value: object, expected: str = "a number, or ∞", *, up: bool = True) -> float:
+    """A float, ±∞ allowed, NaN refused; what no float names is rounded up, or down for a lower bound."""
+    if isinstance(value, float) and math.isinf(value):
+        return float(value)
+    number = real(name, value, expected)
+    if (number < value) if up else (number > value):  # type: ignore[operator]  # exact: a float beside a Fraction or an int
+        return math.nextafter(number, math.inf if up else -math.inf)
+    return number
+
+
 def between(name: str, value: object, low: float, high: float, *, advice: str = "") -> float:
     """A finite number in [low, high]."""
     expected = f"a number from {low:g} to {high:g}"
@@ -94,6 +104,8 @@ def delta(value: object, name: str = "delta", *, zero: bool = True) -> float:
     number = real(name, value, expected)
     if not 0 <= number < 1 or (number == 0 and not zero):
         raise refuse(name, value, expected, "" if zero or number else "This event has no finite ε at δ = 0.")
+    if 0 < number < sys.float_info.min:
+        raise refuse(name, value, expected, "It is subnormal: too small to compute with.")
     return number + 0.0
 
 
@@ -113,6 +125,13 @@ def text(name: str, value: object, *, limit: int = 1_000) -> str:
     if not isinstance(value, str) or not value or len(value) > limit or not value.isprintable():
         raise refuse(name, value, f"a printable text of 1 to {limit} characters")
     return value
+
+
+def texts(name: str, value: object, expected: str, *, low: int, limit: int) -> tuple[str, ...]:
+    """From ``low`` to ``limit`` printable texts in a list or tuple (a single text is refused, not taken letter by letter)."""
+    if not isinstance(value, list | tuple) or not low <= len(value) <= limit:
+        raise refuse(name, value, expected)
+    return tuple(text(name, part, limit=200) for part in value)
 
 
 def instance(name: str, value: object, kinds: type[_T] | tuple[type[_T], ...], expected: str) -> _T:

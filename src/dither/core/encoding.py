@@ -20,9 +20,24 @@ def canonical_json(value: object) -> str:
     '{"a":[0.1,true],"b":1}'
     """
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+        text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise InputError(f"{shown(value)} cannot be written as JSON: expected null, booleans, finite numbers, text, lists, maps.") from None
+    _check_keys(value)
+    return text
+
+
+def _check_keys(value: object) -> None:
+    """Keys are text: JSON would write 1 and "1" alike, and two values would share one digest."""
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if not all(isinstance(key, str) for key in node):
+                raise InputError(f"{shown(node)} cannot be written as JSON: expected text as keys.")
+            waiting.extend(node.values())
+        elif isinstance(node, list | tuple):
+            waiting.extend(node)
 
 
 def digest(value: object) -> str:

@@ -16,6 +16,7 @@ Text: what was given → what is allowed → what to do. No message holds a priv
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -93,10 +94,23 @@ class EntropyError(DitherError):
     code = "entropy"
 
 
+class _Short(reprlib.Repr):
+    """What is long inside (texts, lists, maps) is cut before it is written, not after."""
+
+    def repr_instance(self, x: object, level: int) -> str:  # noqa: ARG002 - the name and the level are reprlib's
+        """As it says itself; a fault in that is left to ``shown``."""
+        return repr(x)
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.maxdict = 12
+
+
 def shown(value: object, limit: int = 60) -> str:
-    """A short, safe text of a *public* argument, for an error message."""
+    """A short, safe text of a *public* argument, for an error message; of a long one only the beginning is looked at."""
     try:
-        text = repr(value)
+        text = _SHORT.repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the error being told
         text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

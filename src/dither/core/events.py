@@ -328,7 +328,8 @@ class Subsample:
     _shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.instance("sampler", self.sampler, get_args(Sampler), "Poisson, TruncatedPoisson, FixedSize, WithReplacement or Shuffled")
+        if type(self.sampler) not in get_args(Sampler):
+            raise checks.refuse("sampler", self.sampler, "Poisson, TruncatedPoisson, FixedSize, WithReplacement or Shuffled")
         _adopt(self, (self.event,))
 
     def __hash__(self) -> int:
@@ -388,7 +389,8 @@ class SelectBest:
     _shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checks.instance("runs", self.runs, get_args(Stopping), "PoissonRuns or NegativeBinomialRuns")
+        if type(self.runs) not in get_args(Stopping):
+            raise checks.refuse("runs", self.runs, "PoissonRuns or NegativeBinomialRuns")
         _adopt(self, (self.event,))
 
     def __hash__(self) -> int:

@@ -59,17 +59,15 @@ class Charge:
 
     def __post_init__(self) -> None:
         checks.text("id", self.id, limit=200)
-        for part in checks.sequence("account", self.account, "a tuple of names, such as ('acme', 'ads')", limit=32):
-            checks.text("account", part, limit=200)
-        object.__setattr__(self, "account", tuple(self.account))
+        account = checks.texts("account", self.account, "a tuple of names, such as ('acme', 'ads')", low=1, limit=32)
+        object.__setattr__(self, "account", account)
         checks.instance("unit", self.unit, PrivacyUnit, "a PrivacyUnit")
         if not is_event(self.event):
             raise checks.refuse("event", self.event, "an Event")
         checks.text("plan_digest", self.plan_digest, limit=200)
         checks.text("purpose", self.purpose)
-        for block in self.blocks:
-            checks.text("blocks", block, limit=200)
-        object.__setattr__(self, "blocks", tuple(self.blocks))
+        blocks = checks.texts("blocks", self.blocks, "a tuple of names, such as ('2026-01', '2026-02')", low=0, limit=100_000)
+        object.__setattr__(self, "blocks", blocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +83,16 @@ class Receipt:
     at: datetime
     replayed: bool = False
 
+    def __post_init__(self) -> None:
+        checks.text("charge_id", self.charge_id, limit=200)
+        checks.instance("state", self.state, State, "a State")
+        object.__setattr__(self, "entry", checks.count("entry", self.entry, low=0))
+        checks.instance("spent", self.spent, Guarantee, "a Guarantee")
+        checks.instance("remaining", self.remaining, Guarantee, "a Guarantee")
+        checks.text("head", self.head, limit=200)
+        checks.instance("at", self.at, datetime, "a datetime")
+        checks.instance("replayed", self.replayed, bool, "True or False")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accuracy:
@@ -94,9 +102,11 @@ class Accuracy:
     confidence: float
 
     def __post_init__(self) -> None:
-        checks.between("half_width", self.half_width, 0.0, float(2**1023))
-        if not 0 < self.confidence < 1:
+        object.__setattr__(self, "half_width", checks.between("half_width", self.half_width, 0.0, float(2**1023)))
+        confidence = checks.real("confidence", self.confidence, "a number > 0 and < 1, such as 0.95")
+        if not 0 < confidence < 1:
             raise checks.refuse("confidence", self.confidence, "a number > 0 and < 1, such as 0.95")
+        object.__setattr__(self, "confidence", confidence)
 
     def __str__(self) -> str:
         return f"±{self.half_width:.4g} with {100 * self.confidence:g} % confidence"
@@ -112,3 +122,11 @@ class Release(Generic[T_co]):
     plan_digest: str
     accuracy: Accuracy | None = None
     receipt: Receipt | None = None
+
+    def __post_init__(self) -> None:
+        if not is_event(self.event):
+            raise checks.refuse("event", self.event, "an Event")
+        checks.instance("unit", self.unit, PrivacyUnit, "a PrivacyUnit")
+        checks.text("plan_digest", self.plan_digest, limit=200)
+        checks.instance("accuracy", self.accuracy, (Accuracy, type(None)), "an Accuracy or None")
+        checks.instance("receipt", self.receipt, (Receipt, type(None)), "a Receipt or None")

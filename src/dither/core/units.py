@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -32,10 +31,20 @@ def neighbors(value: object) -> Neighbors:
     >>> neighbors("replace")
     <Neighbors.REPLACE: 'replace'>
     """
-    try:
-        return Neighbors(value)  # type: ignore[arg-type]  # any object may be asked for; unknown ones raise
-    except ValueError:
-        raise UnknownNameError("neighbors", value, [n.value for n in Neighbors]) from None
+    if isinstance(value, str) and value in tuple(Neighbors):
+        return Neighbors(value)
+    raise UnknownNameError("neighbors", value, [n.value for n in Neighbors])
+
+
+def trust(value: object) -> Trust:
+    """The trust model of that name.
+
+    >>> trust("local")
+    <Trust.LOCAL: 'local'>
+    """
+    if isinstance(value, str) and value in tuple(Trust):
+        return Trust(value)
+    raise UnknownNameError("trust", value, [t.value for t in Trust])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +75,9 @@ class Bound:
     upper: float
 
     def __post_init__(self) -> None:
-        if math.isnan(self.lower) or math.isnan(self.upper) or not self.lower <= self.upper:
+        object.__setattr__(self, "lower", checks.extended("lower", self.lower, up=False))
+        object.__setattr__(self, "upper", checks.extended("upper", self.upper))
+        if not self.lower <= self.upper:
             raise InputError(f"Bound({self.lower!r}, {self.upper!r}) is not allowed: expected lower <= upper.")
 
     @property
@@ -85,12 +96,16 @@ class Guarantee:
     trust: Trust = Trust.CENTRAL
 
     def __post_init__(self) -> None:
-        if not self.epsilon >= 0:
+        epsilon = checks.extended("epsilon", self.epsilon, "a number >= 0 (∞ for no guarantee)")
+        delta = checks.extended("delta", self.delta, "a number from 0 to 1")
+        if not epsilon >= 0:
             raise checks.refuse("epsilon", self.epsilon, "a number >= 0 (∞ for no guarantee)")
-        if not 0 <= self.delta <= 1:
+        if not 0 <= delta <= 1:
             raise checks.refuse("delta", self.delta, "a number from 0 to 1")
+        object.__setattr__(self, "epsilon", epsilon + 0.0)
+        object.__setattr__(self, "delta", delta + 0.0)
         checks.instance("unit", self.unit, PrivacyUnit, "a PrivacyUnit")
-        checks.instance("trust", self.trust, Trust, "a Trust")
+        object.__setattr__(self, "trust", trust(self.trust))
 
     def __str__(self) -> str:
         return f"ε = {self.epsilon:.4g} at δ = {self.delta:.3g}, hiding {self.unit}, {self.trust} trust"

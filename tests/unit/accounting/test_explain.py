@@ -236,7 +236,7 @@ def test_numbers_are_written_as_people_write_them():
         (lambda: bare(1, group=0), "group=0"),
         (lambda: bare(1, group=[2, 1.5]), "group=1.5"),
         (lambda: explain(ev.PureDp(1.0), unit=7), "unit=7"),
-        (lambda: explain(ev.PureDp(1.0), trust="blind"), "trust='blind'"),
+        (lambda: explain(ev.PureDp(1.0), trust="blind"), "Unknown trust 'blind'"),
         (lambda: explain(Guarantee(1.0, 0.0, UNIT), delta=0.1), "already has its delta"),
         (lambda: bare(1).curve(1), "points=1"),
     ],

@@ -1,7 +1,10 @@
 """Privacy filters and odometers: what fits, what is refused, and that the rule is the theorem's."""
 
+import copy
 import json
 import math
+import pickle
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -14,6 +17,7 @@ from dither.accounting.loss import loss
 from dither.core.errors import DecodeError, InputError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError
 
 STEP = ev.Subsample(ev.Gaussian(1.1), ev.Poisson(0.01))
+PURES, APPROX = [ev.PureDp(0.25), ev.PureDp(0.5), ev.PureDp(1.0)], ev.ApproxDp(0.5, 0.01)
 OPENED = [
     ft.PureFilter.open(1.0),
     ft.ApproxFilter.open(1.0, 1e-6),
@@ -328,3 +332,153 @@ def test_limits_are_checked(bad):
         ft.AdvancedFilter.open(1.0, 1e-6, side_delta=1e-6)
     with pytest.raises(InputError, match="event"):
         ft.PureFilter.open(1.0).would("laplace")
+
+
+# ------------------------------------------------------------------------------------------------ the best adversary
+
+
+def worst_pair(event, stretch):
+    """The pair that meets the event's (ε, δ) everywhere, ε and δ times ``stretch``."""
+    epsilon, delta = stretch * event.epsilon, stretch * getattr(event, "delta", 0.0)
+    yes = (1 - delta) / (1 + math.exp(-epsilon))
+    no = (1 - delta) / (1 + math.exp(epsilon))
+    return [(yes, no), (no, yes), (delta, 0.0), (0.0, delta)]
+
+
+def best_adversary(book, epsilon, menu, depth, stretch=1.0):
+    """The largest Σ(P − e^ε Q)₊ over all analysts who choose from ``menu`` by what they saw, and may stop at any time."""
+    known = {}
+
+    def value(book, depth, ratio):
+        key = (book.spent, depth, round(ratio, 12) if math.isfinite(ratio) else ratio)
+        if key not in known:
+            best = max(1 - math.exp(epsilon) * ratio, 0.0)
+            for event in menu if depth else ():
+                if book.would(event).allowed:
+                    after = book.after(event)
+                    best = max(best, sum(p * value(after, depth - 1, ratio * q / p) for p, q in worst_pair(event, stretch) if p))
+            known[key] = best
+        return known[key]
+
+    return value(book, depth, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("book", "epsilon", "delta", "menu"),
+    [
+        (ft.PureFilter.open(2.0), 2.0, 0.0, PURES),
+        (ft.ApproxFilter.open(2.0, 0.02), 2.0, 0.02, [*PURES, APPROX]),
+        (ft.AdvancedFilter.open(3.0, 0.07, side_delta=0.02), 3.0, 0.07, [*PURES, APPROX]),
+        (ft.ZcdpFilter.for_epsilon(2.5, 0.05), 2.5, 0.05, PURES),
+        (ft.ZcdpFilter.for_epsilon(2.5, 0.07, side_delta=0.02), 2.5, 0.07, [*PURES, APPROX]),
+        (ft.RdpFilter.open(2.5, 0.05, orders=[3.0]), 2.5, 0.05, PURES),
+        (ft.RdpFilter.open(2.5, 0.07, orders=[2.0, 3.0, 6.0], side_delta=0.02), 2.5, 0.07, [*PURES, APPROX]),
+    ],
+    ids=["pure", "approx", "advanced", "zcdp", "zcdp-side", "rdp", "rdp-many"],
+)
+def test_no_adaptive_analyst_beats_a_filter_and_one_with_half_prices_does(book, epsilon, delta, menu):
+    assert best_adversary(book, epsilon, menu, 10) <= delta + 1e-12
+    assert best_adversary(book, epsilon, menu, 10, stretch=2.0) > delta + 0.05
+
+
+# ------------------------------------------------------------------------------------------------ corners
+
+
+@pytest.mark.parametrize("tiny", [1e-200, 1e-300])
+def test_limits_below_the_unit_of_amounts_are_not_rounded_up(tiny):
+    """A price is rounded up to 10⁻¹⁴² or so; were a limit rounded as well, that price would pass for a smaller δ."""
+    assert ft.PureFilter.open(tiny).limit == (Fraction(repr(tiny)),)
+    assert not ft.PureFilter.open(tiny).would(ev.PureDp(1e-150)).allowed
+    for book in (ft.ApproxFilter.open(1.0, tiny), ft.ZcdpFilter.open(1.0, side_delta=tiny)):
+        assert not book.would(ev.ApproxDp(0.1, 1e-150)).allowed
+        assert book.would(ev.PureDp(0.1)).allowed
+    assert ft.RenyiOdometer.open(tiny, orders=[8.0]).after(ev.PureDp(0.0)).reading[0] >= -math.log(tiny) / 7
+
+
+def test_a_price_beyond_all_floats_is_told():
+    event = ev.PureDp(1000.0)
+    for _ in range(40):
+        event = ev.Repeat(event, 10**12)
+    for book in OPENED[:2]:
+        decision = book.would(event)
+        assert not decision.allowed
+        assert "1e+300" in decision.reason
+    assert ft.PureOdometer.open().after(event).reading[0] == 1000 * Fraction(10) ** 480
+    assert ft.RenyiOdometer.open(1e-6).after(ev.PureDp(1000.0)).reading[0] < math.inf
+
+
+def test_what_is_told_when_nothing_fits_is_short_and_rounded_to_the_safe_side():
+    told = ft.RdpFilter.open(1.0, 1e-6).would(ev.Gaussian(0.1)).reason
+    assert len(told) < 300
+    assert "and" in told
+    close = ft.PureFilter.open(1.0).after(ev.PureDp(0.9)).would(ev.PureDp(0.10000000001)).reason
+    assert "it costs 0.100001, 0.1 is left" in close
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spent": (0.5,)},
+        {"spent": (0,)},
+        {"spent": [Fraction(0)]},
+        {"spent": (Fraction(-1),)},
+        {"spent": ()},
+        {"limit": (1.0,)},
+        {"limit": (Fraction(1), Fraction(1))},
+        {"events": -1},
+        {"events": 0.0},
+        {"neighbors": "replace"},
+        {"group": 0},
+    ],
+)
+def test_a_state_is_exact_or_it_is_not_made(change):
+    with pytest.raises(InputError):
+        replace(ft.PureFilter.open(1.0), **change)
+
+
+@pytest.mark.parametrize(
+    ("book", "change"),
+    [
+        (ft.RdpFilter.open(3.0, 1e-6, orders=[8.0, 16.0]), {"orders": (16.0, 8.0)}),
+        (ft.RdpFilter.open(3.0, 1e-6, orders=[8.0, 16.0]), {"orders": (8.0,)}),
+        (ft.RdpFilter.open(3.0, 1e-6, orders=[8.0, 16.0]), {"orders": [8.0, 16.0]}),
+        (ft.RdpFilter.open(3.0, 1e-6, orders=[8.0, 16.0]), {"epsilon": 3.0}),
+        (ft.RenyiOdometer.open(1e-6, orders=[8.0]), {"delta": 1e-6}),
+        (ft.RenyiOdometer.open(1e-6, orders=[8.0]), {"limit": (Fraction(1),)}),
+        (ft.IndividualFilter.open(1.0), {"limit": 1.0}),
+        (ft.IndividualFilter.open(1.0), {"spent": {"a": 0.5}}),
+        (ft.IndividualFilter.open(1.0), {"spent": {1: Fraction(1)}}),
+    ],
+)
+def test_orders_and_records_are_checked_too(book, change):
+    with pytest.raises(InputError):
+        replace(book, **change)
+
+
+def test_any_real_number_opens_a_filter():
+    for one in (np.float64(1.0), np.int64(1), Fraction(1), 1):
+        assert ft.RdpFilter.open(one, 1e-6) == ft.RdpFilter.open(1.0, 1e-6)
+        assert ft.ZcdpFilter.for_epsilon(one, 1e-6) == ft.ZcdpFilter.for_epsilon(1.0, 1e-6)
+        assert ft.AdvancedFilter.open(one, 1e-6) == ft.AdvancedFilter.open(1.0, 1e-6)
+    for bad in (b"8", "8", np.array(8.0), 8.0, [], [8.0] * 2 + ["9"]):
+        with pytest.raises(InputError):
+            ft.RdpFilter.open(1.0, 1e-6, orders=bad)
+    assert ft.RdpFilter.open(1.0, 1e-6, orders=np.array([8.0, 16.0])).orders[-1] == 16.0
+
+
+def test_records_are_named_by_text_and_their_state_is_read_only():
+    book = ft.IndividualFilter.open(1.0)
+    for bad in (1, None, b"a"):
+        with pytest.raises(InputError, match="text as the name"):
+            book.after({bad: ev.Gaussian(1.0)})
+        with pytest.raises(InputError, match="text as the name"):
+            book.remaining(bad)
+    with pytest.raises(InputError, match="record to event"):
+        book.active({"a": [1]})
+    given = {"a": Fraction(1, 2)}
+    held = ft.IndividualFilter(limit=Fraction(1), spent=given)
+    given["a"] = Fraction(0)
+    assert held.remaining("a") == Fraction(1, 2)
+    with pytest.raises(TypeError):
+        held.spent["a"] = Fraction(0)
+    assert pickle.loads(pickle.dumps(held)) == held == copy.deepcopy(held)
