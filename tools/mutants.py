@@ -5,11 +5,14 @@
     python tools/mutants.py --sample 200 --seed 7        200 of all, chosen by the seed
     python tools/mutants.py --list                       what would be tried
     python tools/mutants.py --json results.json          the whole table
+    python tools/mutants.py --kind weaken                only what surely weakens: noise halved, count dropped, sign, sides …
+    python tools/runs_what.py                            first, once: notes which tests run which functions, so that a mutant dies soon
 
 A mutant is *killed* when a covering test fails, hangs or crashes; *equivalent* when tools/mutants-equivalent.toml names it
 with a reason (no guarantee depends on it); else it *survived*, and this ends with status 1. Every mutant is made in a copy
 of the tree under a temporary folder. Which tests cover a module, fastest first, is in tools/mutants-tests.toml; a module
-that is not there gets the test files that import it. A result holds while the module and its tests stay as they are.
+that is not there gets the test files that import it. A survivor is tried again once its module or its tests change; what
+was killed counts as long as the definition that it is in stays as it is (--fresh tries all again).
 """
 
 from __future__ import annotations
@@ -34,15 +37,30 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
+
+from runs_what import MAP, Chosen, Outcomes, quickest
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "dither"
 ROOMS = ("noise", "accounting")
-CACHE = ROOT / ".mutants" / "results.json"
+CACHE = ROOT / ".mutants" / "results.jsonl"
 EQUIVALENT = ROOT / "tools" / "mutants-equivalent.toml"
 COVERS = ROOT / "tools" / "mutants-tests.toml"
 COPIED = ("src", "tests", "tools", "docs", "pyproject.toml", "README.md", "Makefile")
 TIMEOUT_BASE, TIMEOUT_TIMES = 15.0, 6.0
+ELSEWHERE_SECONDS = 20.0
+WEAKEN = {
+    "halve a noise",
+    "drop a term",
+    "drop a power",
+    "flip a sign",
+    "swap sides",
+    "swap arguments",
+    "other bound",
+    "other of a pair",
+    "remove a clip",
+}
 HEAVY = (
     "cryptography.hazmat.primitives.ciphers",
     "hypothesis",
@@ -285,6 +303,41 @@ def fingerprint(module: str, tests: list[str]) -> str:
     return digest.hexdigest()[:20]
 
 
+def definitions(source: str) -> dict[str, str]:
+    """A hash of each function and class of a module."""
+    return {
+        node.name: hashlib.sha256((ast.get_source_segment(source, node) or "").encode()).hexdigest()[:20]
+        for node in ast.parse(source).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+
+
+class Results:
+    """What came out, on disk: kills by definition, survivors by module and tests."""
+
+    def __init__(self, sources: dict[str, str], *, fresh: bool) -> None:
+        self._parts = {module: definitions(source) for module, source in sources.items()}
+        self._keys = {module: fingerprint(module, covering(module)) for module in sources}
+        rows = [json.loads(line) for line in CACHE.read_text().splitlines()] if CACHE.exists() else []
+        self._kept = {key: how for key, how in rows if not fresh or key.split(" ")[1] not in sources}
+
+    def _key(self, mutant: Mutant, how: str) -> str:
+        part = self._keys[mutant.module] if how == SURVIVED else self._parts[mutant.module].get(mutant.function.split(".")[0], "-")
+        return f"{part} {mutant.name}"
+
+    def get(self, mutant: Mutant) -> str:
+        """killed, survived or untried."""
+        return next((how for how in (KILLED, SURVIVED) if self._kept.get(self._key(mutant, how)) == how), "untried")
+
+    def put(self, mutant: Mutant, how: str) -> None:
+        """Write it down at once."""
+        row = self._key(mutant, how), how
+        self._kept[row[0]] = how
+        CACHE.parent.mkdir(exist_ok=True)
+        with CACHE.open("a") as book:  # lines only ever added: several runs may write side by side
+            book.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
 # ------------------------------------------------------------------------------------------------ running
 
 
@@ -306,11 +359,12 @@ class Tree:
         whole = path.read_text()
         path.write_text(source)
         try:
-            return self._wait(self._start(tests), timeout)
+            return self._wait(self.start(tests, "-x"), timeout)
         finally:
             path.write_text(whole)
 
-    def _start(self, tests: list[str]) -> int:
+    def start(self, tests: list[str], *flags: str, plugins: tuple[object, ...] = ()) -> int:
+        """A fork that runs the tests named (files, or single tests in this order)."""
         child = os.fork()
         if child:
             return child
@@ -324,25 +378,11 @@ class Tree:
             sys.path.insert(0, str(self.folder / "src"))
             os.environ["PYTHONPATH"] = str(self.folder / "src")
             pytest = importlib.import_module("pytest")
-            os._exit(
-                int(
-                    pytest.main(
-                        [
-                            "-x",
-                            "-q",
-                            "-p",
-                            "no:cacheprovider",
-                            "-p",
-                            "no:xdist",
-                            "-W",
-                            "ignore::pytest.PytestAssertRewriteWarning",
-                            "-m",
-                            "not slow",
-                            *tests,
-                        ]
-                    )
-                )
-            )
+            quiet = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore::pytest.PytestAssertRewriteWarning", "-m", "not slow"]
+            singles = [t for t in tests if "::" in t]
+            files = dict.fromkeys(t.split("::")[0] for t in tests)
+            kept = [Chosen(singles)] if singles else []
+            os._exit(int(pytest.main([*quiet, *flags, *files], plugins=[*kept, *plugins])))
         except BaseException as error:  # noqa: BLE001 - this is a fork: nothing may return into the parent's code
             print(f"the tests did not run: {error!r}", file=sys.stderr, flush=True)
         os._exit(3)
@@ -369,19 +409,21 @@ def preload() -> None:
     sys.dont_write_bytecode = True
 
 
-def run(chosen: list[Mutant], sources: dict[str, str], cache: dict[str, str], keys: dict[str, str], options: argparse.Namespace) -> None:
+def run(chosen: list[Mutant], sources: dict[str, str], results: Results, options: argparse.Namespace) -> None:
     """Try every mutant that has no result yet, until time is up; results go to the cache as they come."""
     ending = time.monotonic() + 60 * options.minutes
-    open_ones = [m for m in chosen if f"{keys[m.module]} {m.name}" not in cache]
+    open_ones = [m for m in chosen if results.get(m) == "untried"]
     if not open_ones:
         return
     preload()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         trees = [Tree(Path(folder) / str(i)) for i in range(options.jobs)]
-        limits = baselines({m.module for m in open_ones}, sources, trees[0])
+        known = json.loads(MAP.read_text()) if MAP.exists() else {"tests": [], "functions": {}}
+        good = baseline({m.module for m in open_ones}, known, trees[0])
+        tests = {where: ordered(*where, known, good) for where in {(m.module, m.function) for m in open_ones}}
         waiting: SimpleQueue[Mutant] = SimpleQueue()
         for mutant in open_ones:
-            if mutant.module in limits:
+            if tests[mutant.module, mutant.function]:
                 waiting.put(mutant)
         lock = threading.Lock()
 
@@ -392,10 +434,11 @@ def run(chosen: list[Mutant], sources: dict[str, str], cache: dict[str, str], ke
                 except Empty:
                     return
                 broken = apply(mutant, sources[mutant.module])
-                how = tree.outcome(mutant.module, broken, covering(mutant.module), limits[mutant.module])
+                names = tests[mutant.module, mutant.function]
+                limit = TIMEOUT_BASE + TIMEOUT_TIMES * sum(good[name] for name in names)
+                how = tree.outcome(mutant.module, broken, names, limit)
                 with lock:
-                    cache[f"{keys[mutant.module]} {mutant.name}"] = SURVIVED if how == "passed" else KILLED
-                    save(cache)
+                    results.put(mutant, SURVIVED if how == "passed" else KILLED)
                     print(f"\r{waiting.qsize()} to go  ", end="", file=sys.stderr, flush=True)
 
         for future in [pool.submit(work, tree) for tree in trees]:
@@ -403,23 +446,27 @@ def run(chosen: list[Mutant], sources: dict[str, str], cache: dict[str, str], ke
         print(file=sys.stderr)
 
 
-def baselines(modules: set[str], sources: dict[str, str], tree: Tree) -> dict[str, float]:
-    """Seconds allowed for each module whose tests pass as it stands."""
-    limits: dict[str, float] = {}
-    for module in sorted(modules):
-        began = time.monotonic()
-        if tree.outcome(module, sources[module], covering(module), 600.0) == "passed":
-            limits[module] = TIMEOUT_BASE + TIMEOUT_TIMES * (time.monotonic() - began)
-        else:
-            print(f"{module}: its tests fail without any mutant, so it is left out", file=sys.stderr)
-    return limits
+def baseline(modules: set[str], known: dict[str, Any], tree: Tree) -> dict[str, float]:
+    """Seconds of each test that passes as things stand, of those that may be asked; one that fails would kill every mutant."""
+    files = {file for module in modules for file in covering(module)}
+    for module in modules:
+        files |= {name.split("::")[0] for name in quickest(module, "", known, [], float("inf"))}
+    found = tree.folder / "baseline.json"
+    child = tree.start(sorted(file for file in files if (tree.folder / file).exists()), plugins=(Outcomes(found),))
+    os.waitpid(child, 0)
+    good: dict[str, float] = json.loads(found.read_text())["passed"]
+    failed: list[str] = json.loads(found.read_text())["failed"]
+    if failed:
+        print(f"left out, for they fail without any mutant: {', '.join(failed)}", file=sys.stderr)
+    return good
 
 
-def save(cache: dict[str, str]) -> None:
-    CACHE.parent.mkdir(exist_ok=True)
-    waiting = CACHE.with_suffix(".tmp")
-    waiting.write_text(json.dumps(cache, ensure_ascii=False, indent=0))
-    waiting.replace(CACHE)
+def ordered(module: str, function: str, known: dict[str, Any], good: dict[str, float]) -> list[str]:
+    """The tests to try on a mutant: those that call the function, then the rest of the module's own files, the quickest first."""
+    own = covering(module)
+    first = [name for name in quickest(module, function, known, own, ELSEWHERE_SECONDS) if name in good]
+    rest = sorted((seconds, name) for name, seconds in good.items() if name.split("::")[0] in own)
+    return list(dict.fromkeys([*first, *(name for _, name in rest)]))
 
 
 # ------------------------------------------------------------------------------------------------ telling
@@ -440,6 +487,7 @@ def allowed(mutant: Mutant, rules: list[dict[str, str]]) -> str:
 def arguments(given: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--module", action="append", help="such as noise/vote.py; repeat for several")
+    parser.add_argument("--kind", choices=["all", "weaken"], default="all", help="which changes")
     parser.add_argument("--function", help="only where the name of the function holds this")
     parser.add_argument("--sample", type=int, help="try only so many, chosen by --seed")
     parser.add_argument("--seed", type=int, default=0)
@@ -458,7 +506,7 @@ def choose(options: argparse.Namespace) -> tuple[list[Mutant], dict[str, str]]:
         raise SystemExit(f"Unknown module {unknown}: expected one of {', '.join(every)}")
     sources = {module: (SOURCE / module).read_text() for module in modules}
     found = [m for module in modules for m in mutants(module, sources[module])]
-    found = [m for m in found if (options.function or "") in m.function]
+    found = [m for m in found if (options.function or "") in m.function and (options.kind == "all" or m.operator in WEAKEN)]
     if options.sample:
         found.sort(key=lambda m: hashlib.sha256(f"{options.seed} {m.name}".encode()).digest())
         found = sorted(found[: options.sample], key=lambda m: (m.module, m.start, m.after))
@@ -474,12 +522,9 @@ def main(given: list[str] | None = None) -> int:
         return 0
     rules = tomllib.loads(EQUIVALENT.read_text()).get("mutant", []) if EQUIVALENT.exists() else []
     reasons = {m: allowed(m, rules) for m in chosen}
-    keys = {module: fingerprint(module, covering(module)) for module in sources}
-    cache: dict[str, str] = json.loads(CACHE.read_text()) if CACHE.exists() else {}
-    if options.fresh:
-        cache = {k: v for k, v in cache.items() if k.split(" ")[0] not in keys.values()}
-    run([m for m in chosen if not reasons[m]], sources, cache, keys, options)
-    results = [(m, ALLOWED if reasons[m] else cache.get(f"{keys[m.module]} {m.name}", "untried")) for m in chosen]
+    kept = Results(sources, fresh=options.fresh)
+    run([m for m in chosen if not reasons[m]], sources, kept, options)
+    results = [(m, ALLOWED if reasons[m] else kept.get(m)) for m in chosen]
     told(results)
     if options.json:
         rows = [{**asdict(m), "result": result, "reason": reasons[m]} for m, result in results]
