@@ -263,11 +263,11 @@ class LaplacePair:
         """Masses of the loss between increasing finite edges."""
         top = 1 / self.noise_multiplier
         cuts = np.clip(edges, -top, top)
-        width = 0.5 * np.expm1(0.5 * np.diff(cuts, prepend=-top, append=top))
+        width = -0.5 * np.expm1(-0.5 * np.diff(cuts, prepend=-top, append=top))
         left = np.concatenate(([-top], cuts))
         right = np.concatenate((cuts, [top]))
-        p = np.exp(0.5 * (left - top)) * width
-        q = np.exp(-0.5 * (right + top)) * width
+        p = np.exp(0.5 * (right - top)) * width
+        q = np.exp(-0.5 * (left + top)) * width
         atom = 0.5 * math.exp(-top)
         low, high = np.searchsorted(edges, -top, "left"), np.searchsorted(edges, top, "left")
         p[low] += atom

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, ndtri_exp, xlog1py
+from scipy.special import ndtri_exp
 
 from dither.accounting._pair import Array, Masses, Pair
 from dither.accounting._pairs import (
@@ -23,10 +23,12 @@ from dither.accounting._pairs import (
     SubsampledGaussianPair,
     _normal_cells,
 )
+from dither.accounting._shuffle import lower_tail, upper_tail
 
 _FAR = 30.0
 _CELLS = 512
 _CUT = 1e-60
+_SEEN = 4096
 
 
 def thinned(pure: float, probability: float) -> float:
@@ -379,18 +381,19 @@ def times_drawn(size: int, population: int, bins: int = 64) -> tuple[float, tupl
     if population == 1:
         return 1.0, ((size, 1.0),), 0.0
     rate = 1.0 / population
+    share = -math.expm1(size * math.log1p(-rate))
     mean = size * rate
-    reach = 20.0 * math.sqrt(mean) + 130.0  # what is beyond weighs less than e^−200, by Chernoff
+    reach = 20.0 * math.sqrt(mean) + 130.0  # what is beyond weighs less than e^−140, by Chernoff
     low, top = max(1, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
-    k = np.arange(low, top + 1, dtype=np.float64)
-    log_pmf = -gammaln(k + 1) - gammaln(size - k + 1) + k * math.log(rate) + xlog1py(size - k, -rate)
-    weights = np.exp(log_pmf - log_pmf.max())
-    weights /= weights.sum()
-    end = int(np.count_nonzero(np.cumsum(weights[::-1])[::-1] > _CUT))
-    groups = np.array_split(np.arange(end), min(bins, end))
-    law = tuple((int(k[g[-1]]), float(weights[g].sum())) for g in groups)
-    whole = low == 1 and low + end - 1 == size
-    return -math.expm1(size * math.log1p(-rate)), law, 0.0 if whole else 2 * _CUT
+    seen = np.unique(np.floor(np.linspace(low, top, min(top - low + 1, _SEEN))))
+    kept = int(np.count_nonzero(upper_tail(size, rate, seen) > _CUT * share))
+    ends = np.unique(np.floor(np.linspace(low, float(seen[min(kept, len(seen) - 1)]), min(kept, bins))))
+    starts = np.append(1.0, ends + 1)
+    above, below = upper_tail(size, rate, starts), lower_tail(size, rate, starts)
+    weights = np.maximum(np.where(ends <= mean, np.diff(below), -np.diff(above)), 0.0)
+    lost = float(above[-1]) / share
+    weights *= (1 - lost) / float(weights.sum())
+    return share, tuple(zip(ends.astype(int).tolist(), weights.tolist(), strict=True)), lost
 
 
 def largest(pairs: tuple[Pair, ...]) -> Pair:

@@ -101,22 +101,30 @@ def _binomial(trials: int, rate: float, cells: int) -> tuple[Array, Array, Array
     reach = math.sqrt(-2 * _LOG_CUT) * deviation - _LOG_CUT / 3 + 1  # Bernstein
     first, last = max(0, math.floor(mean - reach)), min(trials, math.ceil(mean + reach))
     starts = np.unique(np.floor(np.linspace(first, last + 1, min(cells, last - first + 1) + 1)))
-    below, above = _lower_tail(trials, rate, starts), _upper_tail(trials, rate, starts)
+    below, above = lower_tail(trials, rate, starts), upper_tail(trials, rate, starts)
     weight = np.where(starts[1:] <= mean, np.diff(below), -np.diff(above))
     weight[-1] = above[-2]  # more than the last counts as the last block
     lost = float(below[0])
     return starts[:-1], np.append(starts[1:-1] - 1, trials), np.maximum(weight, 0.0), lost
 
 
-def _lower_tail(trials: int, rate: float, at: Array) -> Array:
-    """Pr[Bin < at]."""
+def lower_tail(trials: int, rate: float, at: Array) -> Array:
+    """Pr[Bin(trials, rate) < at], good to about 1e-9 of itself.
+
+    >>> lower_tail(2, 0.5, np.array([1.0]))
+    array([0.25])
+    """
     k = np.clip(at, 0.0, trials + 1.0)
     inner = betaincc(np.maximum(k, 1.0), np.maximum(trials - k + 1, 1e-300), rate)
     return np.where(k < 1, 0.0, np.where(k > trials, 1.0, inner))
 
 
-def _upper_tail(trials: int, rate: float, at: Array) -> Array:
-    """Pr[Bin ≥ at]."""
+def upper_tail(trials: int, rate: float, at: Array) -> Array:
+    """Pr[Bin(trials, rate) ≥ at], good to about 1e-9 of itself.
+
+    >>> upper_tail(2, 0.5, np.array([2.0]))
+    array([0.25])
+    """
     k = np.clip(at, 0.0, trials + 1.0)
     inner = betainc(np.maximum(k, 1.0), np.maximum(trials - k + 1, 1e-300), rate)
     return np.where(k < 1, 1.0, np.where(k > trials, 0.0, inner))
@@ -180,10 +188,10 @@ def _one_less(trials: int, rate: float, starts: Array, ends: Array) -> tuple[Arr
     """Pr[start ≤ Bin(trials − 1, rate) + 1 ≤ end] of every block, and Pr[Bin + 1 < the first start]."""
     if trials == 1:
         return np.where((starts <= 1) & (ends >= 1), 1.0, 0.0), float(starts[0] > 1)
-    below = _lower_tail(trials - 1, rate, ends) - _lower_tail(trials - 1, rate, starts - 1)
-    above = _upper_tail(trials - 1, rate, starts - 1) - _upper_tail(trials - 1, rate, ends)
+    below = lower_tail(trials - 1, rate, ends) - lower_tail(trials - 1, rate, starts - 1)
+    above = upper_tail(trials - 1, rate, starts - 1) - upper_tail(trials - 1, rate, ends)
     inside = np.maximum(np.where(starts <= trials * rate, below, above), 0.0)
-    return inside, float(_lower_tail(trials - 1, rate, starts[:1] - 1)[0])
+    return inside, float(lower_tail(trials - 1, rate, starts[:1] - 1)[0])
 
 
 def over(trials: int, rate: float, least: int) -> float:
@@ -194,4 +202,4 @@ def over(trials: int, rate: float, least: int) -> float:
     """
     if least > trials:
         return 0.0
-    return 1.0 if rate >= 1 else float(_upper_tail(trials, rate, np.array([float(least)]))[0])
+    return 1.0 if rate >= 1 else float(upper_tail(trials, rate, np.array([float(least)]))[0])

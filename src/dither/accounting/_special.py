@@ -16,6 +16,7 @@ from dither.accounting._pairs import AtomsPair, _normal_cells
 _TABLE_MAX = 4096.0
 _LOG_CUT = -115.0  # a profile is followed down to δ about 1e-50; what is beyond counts as loss ∞
 _SQRT_TAU = math.sqrt(2 * math.pi)
+_ROUNDING = 1e-14  # what a difference of two sums of masses may have lost, in shares of the sums
 
 
 def randomized_response(epsilon: float, values: float) -> AtomsPair:
@@ -273,10 +274,10 @@ def _corner(at: list[float], value: list[float], before: int | None, here: int, 
     if after is None:
         gone = 0.0 if not low else math.exp(at[here])
     elif low and at[after] >= 0:
-        gap = min(at[after] - at[here], 700.0)
-        gone = (value[after] - 1 - value[here]) / math.expm1(gap) + math.exp(at[here]) / -math.expm1(-gap)
+        gap = at[after] - at[here]
+        gone = (value[after] - 1 - value[here]) / _expm1(gap) + math.exp(at[here]) / -math.expm1(-gap)
     else:
-        gone = (value[after] - value[here]) / math.expm1(min(at[after] - at[here], 700.0))
+        gone = (value[after] - value[here]) / _expm1(at[after] - at[here])
     if before is None:
         come = value[here] if low else value[here] - 1
     elif low:
@@ -287,8 +288,12 @@ def _corner(at: list[float], value: list[float], before: int | None, here: int, 
     return gone - come
 
 
+def _expm1(gap: float) -> float:
+    return math.expm1(gap) if gap < 700 else math.inf
+
+
 def profile(pair: Pair, losses: Array) -> tuple[Array, Array]:
-    """(δ at ε, δ of the reversed pair at −ε times e^ε) for increasing ε: the two forms of ``from_profile``.
+    """(δ at ε, δ of the reversed pair at −ε) for increasing ε, raised by what rounding may have taken.
 
     >>> above, below = profile(randomized_response(1.0, 2), np.array([0.0]))
     >>> bool(abs(above[0] - math.tanh(0.5)) < 1e-12 and abs(below[0] - above[0]) < 1e-12)
@@ -299,8 +304,8 @@ def profile(pair: Pair, losses: Array) -> tuple[Array, Array]:
     above_p, above_q = p[::-1].cumsum()[-2::-1] + cells.p_inf, q[::-1].cumsum()[-2::-1]
     below_p, below_q = p.cumsum()[:-1], q.cumsum()[:-1] + max(0.0, 1.0 - float(q.sum()))
     with np.errstate(divide="ignore"):
-        high = above_p - np.exp(np.minimum(losses + np.log(above_q), 1.0))
-        low = np.exp(np.minimum(losses + np.log(below_q), 1.0)) - below_p
+        high = above_p * (1 + _ROUNDING) - np.exp(np.minimum(losses + np.log(above_q), 1.0))
+        low = below_q * (1 + _ROUNDING) - np.exp(np.minimum(np.log(below_p) - losses, 1.0))
     return np.maximum(high, 0.0), np.maximum(low, 0.0)
 
 
@@ -400,11 +405,10 @@ def group_pair(pair: Pair, size: int) -> PolylinePair:
     losses = np.unique(np.concatenate((rays(scale, reach), [x for x in (abs(low), abs(high)) if x > 0])))
     upward, _ = profile(pair, losses)
     _, downward = profile(pair, -losses[::-1])
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        factor = np.where(losses > 0, np.expm1(np.minimum(size * losses, 700.0)) / np.expm1(losses), float(size))
-        back = downward[::-1] * np.exp(np.minimum(losses, 700.0))
-        sides = [np.where(side > 0, np.minimum(side * factor, 1.0), 0.0) for side in (upward, back)]
-    sides = [np.where(size * losses > 700.0, np.where(side > 0, 1.0, 0.0), side) for side in sides]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(losses > 0, np.expm1(-size * losses) / np.expm1(-losses), float(size))
+        log_factor = (size - 1) * losses + np.log(ratio)
+        sides = [np.exp(np.minimum(np.log(side) + log_factor, 0.0)) for side in (upward, downward[::-1])]
     return both_ways(size * losses, *sides)
 
 

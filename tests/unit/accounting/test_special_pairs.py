@@ -14,6 +14,7 @@ from dither.accounting import _special as special
 from dither.accounting._bounds import Move
 from dither.accounting._pairs import GaussianPair, LaplacePair
 from dither.accounting._price import price
+from dither.accounting._samplers import ReplacedGaussianPair
 from dither.accounting._shuffle import clones_as_atoms, clones_of_any, clones_of_response
 from dither.accounting.loss import loss
 
@@ -212,7 +213,7 @@ def test_profiles_become_pairs_again():
     edges = np.linspace(-2.5, 2.5, 401)
     for pair in (GaussianPair(1.0), LaplacePair(0.8), special.randomized_response(1.0, 5)):
         above, below = special.profile(pair, edges)
-        made = special.from_profile(edges, np.where(edges < 0, below, above))
+        made = special.from_profile(edges, np.where(edges < 0, below * np.exp(edges), above))
         for e in (-2.0, -1.0, -0.3, 0.0, 0.7, 2.0):
             assert height(made, e) == pytest.approx(height(pair, e), abs=2e-4)
             assert height(made, e) >= height(pair, e) - 1e-12
@@ -333,3 +334,24 @@ def test_amplification_helps_and_never_hurts():
 def test_prices_of_leaves_are_shared_between_the_directions():
     for event in (ev.Gaussian(1.0), ev.Laplace(1.0), ev.Zcdp(1.0), ev.RandomizedResponse(1.0, 3), ev.ApproxDp(1.0, 1e-3)):
         assert len(price(event, Move()).upper) == 1
+
+
+@pytest.mark.parametrize("epsilon", [300.0, 720.0, 800.0])
+def test_groups_keep_losses_that_floats_cannot_raise_e_to(epsilon):
+    """Both units are in the batch with probability 1/4, and then the loss is 2ε for nearly sure; e^720 is no float."""
+    own = loss(ev.Subsample(ev.Laplace(1 / epsilon), ev.Poisson(0.5)), group=2)
+    assert own.epsilon(0.1).upper >= 2 * epsilon - 10
+    assert own.delta(2 * epsilon - 20).upper >= 0.24
+
+
+@pytest.mark.parametrize(("noise", "q", "k"), [(0.01, 0.5, 3), (0.01, 1e-12, 1000), (0.001, 1e-9, 3)])
+def test_profiles_with_gaps_that_floats_cannot_raise_e_to(noise, q, k):
+    pair = special.group_pair(ReplacedGaussianPair(noise, q), k)
+    assert pair.law.p_inf >= 0.999 * q
+
+
+def test_laplace_cells_of_huge_losses():
+    for edges in ([-1000.0], [999.0], [0.0], [-999.0, 999.0]):
+        cells = LaplacePair(1e-3).masses(np.array(edges))
+        assert cells.p.sum() == pytest.approx(1)
+        assert cells.q.sum() == pytest.approx(1)
