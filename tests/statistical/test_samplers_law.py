@@ -135,6 +135,38 @@ def test_integer_laws_at_a_hundred_million(sampler, scale):
     assert min(integer_p(sampler, scale, 100_000_000, seed=4)) > ALPHA
 
 
+def coin_p(sampler, argument, p, count, seed=12):
+    rng = UnsafeSeededRng(seed)
+    return stats.binomtest(sum(int(sampler(argument, part, rng).sum()) for part in parts(count)), count, p).pvalue
+
+
+def uniform_p(bound, count, seed=13):
+    """p-values of χ² over 1,000 bins of consecutive results, and of the mean."""
+    rng, bins = UnsafeSeededRng(seed), np.zeros(1_000, np.int64)
+    total = 0.0
+    for part in parts(count):
+        draws = s.uniform_below(bound, part, rng)
+        bins += np.bincount(draws // (bound // 1_000), minlength=1_000)
+        total += float(draws.sum(dtype=np.float64))
+    z = (total / count - (bound - 1) / 2) / math.sqrt((float(bound) ** 2 - 1) / 12 / count)
+    return chi_square(bins.astype(float), np.full(1_000, count / 1_000)), 2 * stats.norm.sf(abs(z))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("sampler", "argument", "p"),
+    [(s.bernoulli, Fraction(1, 3), 1 / 3), (s.bernoulli, 2.0**-20, 2.0**-20), (s.bernoulli_exp, 1.2, math.exp(-1.2)), (s.bernoulli_exp, 9, math.exp(-9))],
+)  # fmt: skip
+def test_coins_at_a_hundred_million(sampler, argument, p):
+    assert coin_p(sampler, argument, p, 100_000_000) > ALPHA
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bound", [1_000, 3_000_000_000, 5_000_000_000_000])
+def test_uniform_at_a_hundred_million(bound):
+    assert min(uniform_p(bound, 100_000_000)) > ALPHA
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", [s.laplace, s.gaussian])
 def test_float_laws_at_a_hundred_million(sampler):

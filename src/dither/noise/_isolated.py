@@ -67,8 +67,7 @@ def isolated_answer(function: Callable[[Any], Any], rows: object, size: int, *, 
     theirs.close()
     made: Floats | None = None
     try:
-        if ours.poll(max(0.0, ending - time.monotonic())):
-            made = _received(ours, size)
+        made = _received(ours, size, ending)
     finally:
         process.kill()
         process.join()
@@ -78,11 +77,14 @@ def isolated_answer(function: Callable[[Any], Any], rows: object, size: int, *, 
     return made
 
 
-def _received(ours: Connection, size: int) -> Floats | None:
-    try:
-        raw = ours.recv_bytes(8 * size)
-    except (EOFError, OSError):  # it died without an answer, or sent too long a one
-        return None
+def _received(ours: Connection, size: int, ending: float) -> Floats | None:
+    """The numbers that came by ``ending``; whoever stops in the middle of them is not waited for."""
+    raw = b""
+    while len(raw) < 8 * size and ours.poll(max(0.0, ending - time.monotonic())):
+        part = os.read(ours.fileno(), 8 * size - len(raw))
+        if not part:  # it died, or had no answer
+            break
+        raw += part
     found = np.frombuffer(raw, np.float64) if len(raw) == 8 * size else None
     return found if found is not None and bool(np.isfinite(found).all()) else None
 
@@ -94,6 +96,7 @@ def _child(theirs: Connection, function: Callable[[Any], Any], rows: object, siz
         os.dup2(sink, stream)
     sys.stdout = sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the life of the process
     made = answer(function, rows, size)
-    theirs.send_bytes(b"" if made is None else made.tobytes())
-    theirs.close()
+    if made is not None:
+        with os.fdopen(theirs.fileno(), "wb") as pipe:
+            pipe.write(made.tobytes())
     os._exit(0)

@@ -26,14 +26,15 @@ from dither.core import checks
 from dither.core.rng import Rng
 from dither.noise import _cells
 from dither.noise._fixed import exp_bounds
+from dither.noise._rounding import up
+from dither.noise._values import VALUE_MAX, numbers
 from dither.noise.rng import ArrayRng, array_rng
 
 SCALE_MAX = 1 << 54
 """Largest scale of integer noise: every draw, up to 160 scales, is an int64."""
 FLOAT_SCALE_MIN, FLOAT_SCALE_MAX = 2.0**-900, 2.0**1000
 """Scales of float noise: the grid is made of normal numbers and no sum overflows."""
-VALUE_MAX = 2.0**1020
-"""Largest magnitude that float noise is added to."""
+_EXACT_MAX = 1 << 53
 GRID_BITS = 40
 SIZE_MAX = 1 << 40
 
@@ -402,8 +403,11 @@ def snap(values: NDArray[Any], step: float) -> NDArray[np.float64]: ...
 def snap(values: float | NDArray[Any], step: float) -> float | NDArray[np.float64]:
     """Each value moved to the nearest multiple of ``step`` (a power of two), ties to the even one; exact, and never -0.0.
 
-    >>> snap(0.3, 0.25), snap(0.375, 0.25), snap(-0.1, 0.25), snap(1e300, 0.25)
-    (0.25, 0.5, 0.0, 1e+300)
+    No value is refused, as that would tell it: NaN counts as 0, ±∞ and what is larger than 2⁹⁶⁰ as ±2⁹⁶⁰, integers are
+    held within ±2⁵³ (larger ones would be rounded to floats unseen).
+
+    >>> snap(0.3, 0.25), snap(0.375, 0.25), snap(-0.1, 0.25), snap(1e280, 0.25), snap(float("nan"), 0.25)
+    (0.25, 0.5, 0.0, 1e+280, 0.0)
     """
     step = _step(step)
     moved = _snapped(_values(values), step)
@@ -422,7 +426,7 @@ def add_noise(values: float, noise: float, step: float) -> float: ...
 @overload
 def add_noise(values: NDArray[Any], noise: NDArray[np.float64], step: float) -> NDArray[np.float64]: ...
 def add_noise(values: float | NDArray[Any], noise: float | NDArray[np.float64], step: float) -> float | NDArray[np.float64]:
-    """``values`` moved to the grid plus ``noise`` (multiples of ``step``, of the same shape), rounded once.
+    """``values`` moved to the grid (by ``snap``) plus ``noise`` (multiples of ``step``, of the same shape), rounded once.
 
     Both summands are multiples of ``step``, so the result is a function of their exact sum: post-processing of the continuous
     mechanism on the moved values, whose sensitivity is ``snapped_sensitivity``.
@@ -462,9 +466,7 @@ def snapped_sensitivity(sensitivity: float, step: float, dimension: int = 1, nor
         growth = grid
     else:
         raise checks.refuse("norm", norm, "1, 2 or math.inf")
-    exact = size + growth
-    nearest = float(exact)
-    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
+    return up(size + growth)
 
 
 # ---------------------------------------------------------------- arguments
@@ -512,16 +514,9 @@ def _step(value: object) -> float:
 
 
 def _values(values: object) -> NDArray[np.float64]:
-    """Private values as float64; what is wrong with them is told, they are not."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
-        raise checks.refuse("values", array.dtype, "real numbers that fit a float64")
-    if array.dtype.kind != "f" and not bool(np.all((array >= -(2**53)) & (array <= 2**53))):
-        raise checks.refuse("values", array.dtype, "whole numbers of magnitude at most 2**53", "Larger ones would be rounded unseen.")
-    array = array.astype(np.float64)
-    if not bool(np.all(np.abs(array) <= VALUE_MAX)):  # written so that NaN is refused too
-        raise checks.refuse("values", "NaN, ±∞ or huge", "finite numbers of magnitude at most 2**1020")
-    return array
+    """Private values as float64, by the rules of ``_values.numbers``: only their type and shape can be refused."""
+    found, _ = numbers(values)
+    return np.asarray(np.clip(found, -_EXACT_MAX, _EXACT_MAX) if found.dtype.kind == "i" else found, np.float64)
 
 
 def _key(law: _cells.Law, kind: str, scale: object) -> tuple[object, ...]:
