@@ -20,7 +20,7 @@ from dither.noise.partition import OptimalPartitionSelection, StableHistogram
 from dither.noise.quantiles import Quantile, Quantiles
 from dither.noise.rng import UnsafeSeededRng
 from dither.noise.selection import ExponentialSelection, PermuteAndFlip, ReportNoisyMax, TopK
-from dither.noise.threshold import AboveThreshold
+from dither.noise.threshold import AboveThreshold, _scales
 
 pytestmark = pytest.mark.statistical
 FALSE_ALARM = 5e-8
@@ -195,6 +195,7 @@ def threshold_law(cells, hits, threshold_scale, query_scale):
 @pytest.mark.parametrize("as_session", [False, True])
 def test_above_threshold(monkeypatch, as_session):
     monkeypatch.setattr("dither.noise.selection._GRID_DIGITS", 0)
+    monkeypatch.setattr("dither.noise.threshold._scales", _scales.__wrapped__)
     mechanism = AboveThreshold(epsilon=2.0, hits=2)
     scales = mechanism.scales
     cells = [0, -2, 3, 1]

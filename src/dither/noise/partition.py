@@ -2,8 +2,10 @@
 
 Input is the number of *distinct units* in every group that has any; a unit is counted in at most ``groups_max`` groups
 (whoever counts bounds that before). Neighbours: one unit more or less, so at most ``groups_max`` counts differ, by one
-each, and some of them between 0, where nothing is ever shown, and 1. ``units_min`` hides every group of fewer units for
-certain, noise or no noise. What is shown is sorted, so that the order tells nothing.
+each, and some of them between 0, where nothing is ever shown, and 1; or one unit replaced by another, so at most as many
+counts grow by one, and as many shrink. ``units_min`` hides every group of fewer units for certain, noise or no noise. What
+is shown is sorted, so that the order tells nothing. Time and memory grow with the number of groups that are there: do not
+let those who may not know it measure them.
 """
 
 from __future__ import annotations
@@ -20,9 +22,11 @@ from numpy.typing import NDArray
 
 from dither.core import checks
 from dither.core.errors import InputError, UnknownNameError
-from dither.core.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, Event, Repeat, Sequence
+from dither.core.events import ApproxDp, DiscreteGaussian, Event, PureDp, Repeat, Sequence
 from dither.core.plans import Accuracy
 from dither.core.rng import Rng
+from dither.core.units import Neighbors
+from dither.core.units import neighbors as as_neighbors
 from dither.noise import samplers
 from dither.noise._fixed import exp_bounds
 from dither.noise._lazy import BITS_MAX
@@ -76,6 +80,16 @@ def ordered(keys: list[K]) -> list[K]:
 def _limits(owner: StableHistogram | OptimalPartitionSelection) -> None:
     object.__setattr__(owner, "groups_max", checks.count("groups_max", owner.groups_max, high=GROUPS_MAX))
     object.__setattr__(owner, "units_min", checks.count("units_min", owner.units_min, high=10**9))
+    object.__setattr__(owner, "neighbors", as_neighbors(owner.neighbors))
+
+
+def _touched(groups_max: int, relation: Neighbors) -> int:
+    """How many counts one unit can move: a unit that is replaced leaves its groups, and the other one enters its own."""
+    return groups_max * (2 if relation is Neighbors.REPLACE else 1)
+
+
+def _times(event: Event, count: int) -> Event:
+    return event if count == 1 else Repeat(event, count)
 
 
 # ------------------------------------------------------------------------------------------------ tails of the noise
@@ -88,7 +102,9 @@ def tail(noise: NoiseLaw, scale: float, at: int) -> float:
     0.036397
     """
     if at <= 0:
-        return min(1.0, (1 - _tail(noise, scale, 1 - at) / _SLACK**2) * _SLACK)
+        wide = noise == "gaussian" and scale > _SUM_MAX
+        below = math.erfc((1 - at) / (scale * math.sqrt(2))) / 2 if wide else _tail(noise, scale, 1 - at)
+        return min(1.0, (1 - below / _SLACK**2) * _SLACK)  # the integral from 1 − at is less than the sum, by one term
     return min(1.0, max(_tail(noise, scale, at) * _SLACK, 1e-300))
 
 
@@ -134,9 +150,12 @@ class StableHistogram:
     count. ``for_laplace`` and ``for_gaussian`` find the parameters from ε or σ, and δ.
 
     Guarantee:
-        For one unit more or less: a ``Sequence`` of the noise on ``groups_max`` counts that move by one each,
-        ``Repeat(DiscreteLaplace(noise_scale), groups_max)`` or the Gaussian alike, and ``ApproxDp(0, delta)`` with
-        delta = 1 − (1 − P(noise ≥ threshold − units_min))^groups_max for the groups that would not be there at all.
+        For one unit more or less, with δ₁ = P(noise ≥ threshold − units_min) the chance of a group that would not be
+        there at all: for Laplace noise ``Repeat(ApproxDp(1/noise_scale, δ₁), groups_max)``, which is exactly as tight as
+        its noise and holds for several units together, too; for Gaussian noise a ``Sequence`` of
+        ``Repeat(DiscreteGaussian(noise_scale), groups_max)`` and ``ApproxDp(0, delta)``, delta = 1 − (1 − δ₁)^groups_max,
+        which is for *one* unit: k units in one new group show it with more than k·δ₁, so price no group of units with it.
+        Under ``replace`` twice as many counts move, half of them down: as many ``PureDp(1/noise_scale)``, resp. noises, more.
         Precondition: counts are of distinct units, each in at most ``groups_max`` groups.
 
     Edge cases:
@@ -158,6 +177,7 @@ class StableHistogram:
     threshold: int
     groups_max: int = 1
     units_min: int = 1
+    neighbors: Neighbors = Neighbors.ADD_REMOVE
 
     def __post_init__(self) -> None:
         if self.noise not in _LAWS:
@@ -169,24 +189,40 @@ class StableHistogram:
             raise checks.refuse("threshold", self.threshold, f"a larger one: at groups_max={self.groups_max} its delta is 1")
 
     @classmethod
-    def for_laplace(cls, *, epsilon: float, delta: float, groups_max: int = 1, units_min: int = 1) -> Self:
+    def for_laplace(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        groups_max: int = 1,
+        units_min: int = 1,
+        neighbors: Neighbors = Neighbors.ADD_REMOVE,
+    ) -> Self:
         """The least noise and threshold for (epsilon, delta) in all, by basic composition over the groups."""
-        groups = checks.count("groups_max", groups_max, high=GROUPS_MAX)
-        scale = up(groups / Fraction(checks.epsilon(epsilon, zero=False)))
-        return cls._thresholded("laplace", scale, delta, groups, units_min)
+        groups, relation = checks.count("groups_max", groups_max, high=GROUPS_MAX), as_neighbors(neighbors)
+        each = down(Fraction(checks.epsilon(epsilon, zero=False)) / _touched(groups, relation))
+        return cls._thresholded("laplace", up(1 / Fraction(each)), delta, groups, units_min, relation)
 
     @classmethod
-    def for_gaussian(cls, *, noise_std: float, delta: float, groups_max: int = 1, units_min: int = 1) -> Self:
+    def for_gaussian(
+        cls,
+        *,
+        noise_std: float,
+        delta: float,
+        groups_max: int = 1,
+        units_min: int = 1,
+        neighbors: Neighbors = Neighbors.ADD_REMOVE,
+    ) -> Self:
         """The least threshold whose own share of δ is at most ``delta``; the noise's share is the accountant's to say.
 
         >>> StableHistogram.for_gaussian(noise_std=2.0, delta=1e-6).event
         Sequence(events=(DiscreteGaussian(noise_std=2.0, sensitivity=1), ApproxDp(epsilon=0.0, delta=8.003846685025258e-07)))
         """
         groups = checks.count("groups_max", groups_max, high=GROUPS_MAX)
-        return cls._thresholded("gaussian", noise_std, delta, groups, units_min)
+        return cls._thresholded("gaussian", noise_std, delta, groups, units_min, as_neighbors(neighbors))
 
     @classmethod
-    def _thresholded(cls, noise: NoiseLaw, noise_scale: float, delta: float, groups: int, units_min: int) -> Self:
+    def _thresholded(cls, noise: NoiseLaw, noise_scale: float, delta: float, groups: int, units_min: int, relation: Neighbors) -> Self:
         limit = checks.between("delta", delta, DELTA_MIN, 1 - 2.0**-53)
         scale = checks.noise_multiplier(noise_scale, "noise_scale")
         least = checks.count("units_min", units_min, high=10**9)
@@ -196,18 +232,28 @@ class StableHistogram:
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if _any_of(tail(noise, scale, middle), groups) <= limit else (middle, high)
-        return cls(noise=noise, noise_scale=scale, threshold=least + high, groups_max=groups, units_min=least)
+        return cls(noise=noise, noise_scale=scale, threshold=least + high, groups_max=groups, units_min=least, neighbors=relation)
+
+    @property
+    def delta_each(self) -> float:
+        """The probability, rounded up, that a group of ``units_min`` units is shown."""
+        return tail(self.noise, self.noise_scale, self.threshold - self.units_min)
 
     @property
     def delta(self) -> float:
         """The probability, rounded up, that any of ``groups_max`` groups of ``units_min`` units is shown."""
-        return _any_of(tail(self.noise, self.noise_scale, self.threshold - self.units_min), self.groups_max)
+        return _any_of(self.delta_each, self.groups_max)
 
     @property
     def event(self) -> Event:
         """What the whole histogram costs."""
-        one: Event = DiscreteLaplace(self.noise_scale) if self.noise == "laplace" else DiscreteGaussian(self.noise_scale)
-        return Sequence((one if self.groups_max == 1 else Repeat(one, self.groups_max), ApproxDp(0.0, self.delta)))
+        touched = _touched(self.groups_max, self.neighbors)
+        if self.noise == "gaussian":
+            return Sequence((_times(DiscreteGaussian(self.noise_scale), touched), ApproxDp(0.0, self.delta)))
+        epsilon = up(1 / Fraction(self.noise_scale))
+        entered = _times(ApproxDp(epsilon, self.delta_each), self.groups_max)
+        left = touched - self.groups_max
+        return entered if not left else Sequence((entered, _times(PureDp(epsilon), left)))
 
     def measure(self, counts: Mapping[K, int], rng: Rng | None = None) -> Noisy[dict[K, int]]:
         """The groups to show, in order, each with its noisy count."""
@@ -247,11 +293,12 @@ class OptimalPartitionSelection:
     """The groups to show, without counts: each kept with the largest probability that (ε, δ)-DP allows, for every count.
 
     ``epsilon_each`` and ``delta_each`` are what one group may cost; a unit in ``groups_max`` groups costs the composition
-    of as many. ``for_budget`` divides a total by basic composition; the event lets the accountant do better.
+    of as many, and of twice as many where it is replaced by another. ``for_budget`` divides a total by basic composition;
+    the event lets the accountant do better.
 
     Guarantee:
-        For one unit more or less: ``Repeat(ApproxDp(epsilon_each, delta_each), groups_max)``.
-        Precondition: counts are of distinct units, each in at most ``groups_max`` groups.
+        For one unit more or less: ``Repeat(ApproxDp(epsilon_each, delta_each), groups_max)``; under ``replace`` twice as
+        many. Precondition: counts are of distinct units, each in at most ``groups_max`` groups.
 
     Edge cases:
         No groups: nothing is shown. Counts below ``units_min`` are never shown. ``epsilon_each`` 0 is allowed (the
@@ -270,6 +317,7 @@ class OptimalPartitionSelection:
     delta_each: float
     groups_max: int = 1
     units_min: int = 1
+    neighbors: Neighbors = Neighbors.ADD_REMOVE
 
     def __post_init__(self) -> None:
         epsilon = checks.epsilon(self.epsilon_each, "epsilon_each")
@@ -280,17 +328,25 @@ class OptimalPartitionSelection:
         _limits(self)
 
     @classmethod
-    def for_budget(cls, *, epsilon: float, delta: float, groups_max: int = 1, units_min: int = 1) -> Self:
-        """An equal share of (epsilon, delta), rounded down, for each of the groups of one unit."""
-        groups = checks.count("groups_max", groups_max, high=GROUPS_MAX)
-        each = down(Fraction(checks.epsilon(epsilon)) / groups), down(Fraction(checks.delta(delta, zero=False)) / groups)
-        return cls(epsilon_each=each[0], delta_each=each[1], groups_max=groups, units_min=units_min)
+    def for_budget(
+        cls,
+        *,
+        epsilon: float,
+        delta: float,
+        groups_max: int = 1,
+        units_min: int = 1,
+        neighbors: Neighbors = Neighbors.ADD_REMOVE,
+    ) -> Self:
+        """An equal share of (epsilon, delta), rounded down, for each of the groups that one unit can move."""
+        groups, relation = checks.count("groups_max", groups_max, high=GROUPS_MAX), as_neighbors(neighbors)
+        touched = _touched(groups, relation)
+        each = down(Fraction(checks.epsilon(epsilon)) / touched), down(Fraction(checks.delta(delta, zero=False)) / touched)
+        return cls(epsilon_each=each[0], delta_each=each[1], groups_max=groups, units_min=units_min, neighbors=relation)
 
     @property
     def event(self) -> Event:
         """What the whole selection costs."""
-        one = ApproxDp(self.epsilon_each, self.delta_each)
-        return one if self.groups_max == 1 else Repeat(one, self.groups_max)
+        return _times(ApproxDp(self.epsilon_each, self.delta_each), _touched(self.groups_max, self.neighbors))
 
     def measure(self, counts: Mapping[K, int], rng: Rng | None = None) -> Noisy[tuple[K, ...]]:
         """The groups to show, in order."""

@@ -4,6 +4,8 @@ The answer is one of the points lower + j·(upper − lower)/cells. Every row is
 that looks at that row alone, so what follows is arithmetic on integers. Points between the same two rows share a score;
 such a run is drawn as one candidate with its number of points as multiplicity, then a point of it uniformly. Points that
 rows sit on are candidates of their own, so ties help instead of vanishing.
+
+Time and memory grow with the number of rows, and of different ones: do not let those who may not know them measure it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from dither.core.rng import Rng
 from dither.core.units import Neighbors, neighbors
 from dither.noise._lazy import race
 from dither.noise._rounding import down
-from dither.noise._values import numbers
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import array_rng
 from dither.noise.selection import EPSILON_MIN, checked_confidence, checked_epsilon
@@ -33,6 +34,7 @@ CELLS = 1 << 20
 CELLS_MAX = 1 << 30
 QUANTILES_MAX = 10_000
 _JITTER = 32
+_ROW_MAX = 10**300
 
 
 def _width(quantile: Fraction) -> Fraction:
@@ -42,17 +44,29 @@ def _width(quantile: Fraction) -> Fraction:
 
 def _cells(rows: object, lower: float, upper: float, cells: int) -> NDArray[np.int64]:
     """The nearest grid point to each row, as its index; row by row, so that no row's place depends on another row."""
-    if type(rows) is np.ndarray and rows.dtype.kind == "f":
-        rows = np.where(np.isnan(rows), rows.dtype.type(-np.inf), rows)
-    elif isinstance(rows, list | tuple):
-        rows = [-math.inf if isinstance(v, float | np.floating) and math.isnan(v) else v for v in rows]
-    found, _ = numbers(rows)
-    if found.ndim != 1:
-        raise InputError("The rows are not one-dimensional: expected a list or a 1-dimensional array of numbers.")
-    places = np.clip(found.astype(np.float64), lower, upper)
-    places -= lower
-    places *= cells / (upper - lower)
+    if isinstance(rows, list | tuple):
+        found = np.fromiter((_number(row) for row in rows), np.float64, len(rows))
+    elif type(rows) is np.ndarray and rows.ndim == 1 and rows.dtype.kind in "biuf" and rows.dtype.itemsize <= 8:
+        with np.errstate(invalid="ignore"):  # a signalling NaN would be told of
+            found = rows.astype(np.float64)
+    else:
+        given = f"{type(rows).__name__}" + (f" of {rows.dtype}, {rows.ndim}-dimensional" if isinstance(rows, np.ndarray) else "")
+        raise InputError(f"Rows given as {given} are not allowed: expected a list or a 1-dimensional array of int or float.")
+    np.copyto(found, lower, where=np.isnan(found))
+    places = np.clip(found, lower, upper)
+    with np.errstate(under="ignore"):
+        places -= lower
+        places *= cells / (upper - lower)
     return np.minimum(np.rint(places), cells).astype(np.int64)
+
+
+def _number(row: object) -> float:
+    """One row as a float, whatever stands beside it."""
+    if isinstance(row, float | np.floating) and not isinstance(row, np.longdouble):
+        return float(row)
+    if isinstance(row, int | np.integer | np.bool_):
+        return float(max(-_ROW_MAX, min(_ROW_MAX, int(row))))
+    raise InputError(f"A row of type {type(row).__name__} is not allowed: expected int or float, one number for each.")
 
 
 def _choice(rows: NDArray[np.int64], bounds: tuple[int, int], quantile: Fraction, rate: Fraction, rng: Rng) -> int:
@@ -79,7 +93,8 @@ def _choice(rows: NDArray[np.int64], bounds: tuple[int, int], quantile: Fraction
     def exact(i: int) -> Fraction:
         return -rate * max(Fraction(0), int(below[i]) - target, target - int(upto[i]))
 
-    chosen = race(distance * -float(rate), exact=exact, rng=rng, multiplicity=sizes)[0]
+    with np.errstate(under="ignore"):
+        chosen = race(distance * -float(rate), exact=exact, rng=rng, multiplicity=sizes)[0]
     return int(starts[chosen]) + rng.below(int(sizes[chosen]))
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TypeAlias, overload
@@ -22,6 +21,7 @@ from dither.core.errors import InputError
 from dither.core.events import Event, RandomizedResponse
 from dither.core.rng import Rng
 from dither.noise import samplers
+from dither.noise._fixed import exp_bounds
 from dither.noise._values import Floats, Integers, integers
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import array_rng
@@ -41,10 +41,9 @@ def false_probability(epsilon: float, values: int) -> Fraction:
     (0.75, 0.268941)
     """
     others = values - 1
-    with localcontext() as context:
-        context.prec = 60
-        exp = Fraction(Decimal(epsilon).exp()) * (1 - Fraction(1, 10**55))
-    exact = Fraction(others) / (exp + others)
+    bits = 192 + math.ceil(1.5 * epsilon)  # e^−ε > 2^−1.5ε
+    odds = others * Fraction(exp_bounds(Fraction(epsilon), bits)[1], 1 << bits)  # (k − 1)e^−ε, rounded up
+    exact = odds / (1 + odds)
     shift = _DIGITS + values.bit_length() + exact.denominator.bit_length() - exact.numerator.bit_length()
     return min(Fraction(-((-exact.numerator << shift) // exact.denominator), 1 << shift), Fraction(others, values))
 

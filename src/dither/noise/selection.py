@@ -24,11 +24,11 @@ from dither.core.rng import Rng
 from dither.noise import samplers
 from dither.noise._lazy import Floats, flips, race
 from dither.noise._rounding import down, up
+from dither.noise._whole import checked_sensitivity
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import array_rng
 
 EPSILON_MIN = 1e-9
-SENSITIVITY_MIN, SENSITIVITY_MAX = 1e-100, 1e100
 DIGITS = 53
 """Scores are clipped at ±2^53 sensitivities: beyond it a float has no digit left in which one unit could be seen."""
 _GRID_DIGITS = 20
@@ -40,18 +40,6 @@ _LAWS = ("gumbel", "exponential", "laplace")
 
 
 # ------------------------------------------------------------------------------------------------ shared by all
-
-
-def checked_sensitivity(value: object) -> float:
-    """A sensitivity as a float that is not below what was given.
-
-    >>> checked_sensitivity(2**53 + 1) > 2**53
-    True
-    """
-    number = checks.between("sensitivity", value, SENSITIVITY_MIN, SENSITIVITY_MAX)
-    if isinstance(value, int | Fraction) and number < value:
-        number = up(value)
-    return number
 
 
 def checked_epsilon(value: object) -> float:
@@ -77,7 +65,9 @@ def checked_confidence(value: object) -> float:
 def held_scores(value: object, sensitivity: float, digits: int = DIGITS) -> Floats:
     """Private scores as floats within ±2^digits sensitivities; NaN and −∞ count as the lowest, +∞ as the highest.
 
-    Only type, shape and emptiness are refused: they are public. No two scores move further apart, so no sensitivity grows.
+    Only type, shape and emptiness are refused: they are public. Each score is held by itself, by its own type and value, and
+    no two of one type move further apart, so no sensitivity grows. (Whole numbers are held within ±2^53, too, where floats
+    tell them apart: a candidate's score must not be an int on one dataset and a float on another.)
 
     >>> held_scores([1, 2.5, float("nan")], sensitivity=1.0)[:2]
     array([1. , 2.5])
@@ -88,7 +78,8 @@ def held_scores(value: object, sensitivity: float, digits: int = DIGITS) -> Floa
         if value.dtype.kind in "iu":  # beyond 2^53 a conversion would round, and move scores apart
             low = 0 if value.dtype.kind == "u" else -_INTEGER_MAX
             value = np.clip(value, low, _INTEGER_MAX) if value.dtype.itemsize == 8 else value
-        array = value.astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN would be told of
+            array = value.astype(np.float64)
     else:
         given = f"{type(value).__name__}" + (f" of {value.dtype}, {value.ndim}-dimensional" if isinstance(value, np.ndarray) else "")
         raise InputError(
@@ -119,8 +110,6 @@ def _rate(epsilon: float, sensitivity: float, *, monotone: bool) -> Fraction:
 def _gumbel_race(scores: Floats, rate: Fraction, rng: Rng, count: int = 1) -> list[int]:
     """Indices of the ``count`` largest of rate·score + Gumbel noise, largest first."""
     centre = float(scores.max() if count == 1 else np.partition(scores, scores.size - count)[scores.size - count])
-    powers = scores - centre
-    powers *= float(rate)
 
     def exact(i: int) -> Fraction:
         return rate * (Fraction(float(scores[i])) - Fraction(centre))
@@ -128,15 +117,16 @@ def _gumbel_race(scores: Floats, rate: Fraction, rng: Rng, count: int = 1) -> li
     def centred(some: NDArray[np.intp]) -> Floats:
         return np.asarray((scores[some] - scores[some].max()) * float(rate))
 
-    return race(powers, exact=exact, rng=rng, count=count, centred=centred)
+    with np.errstate(under="ignore"):
+        return race((scores - centre) * float(rate), exact=exact, rng=rng, count=count, centred=centred)
 
 
 def _first_flip(scores: Floats, rate: Fraction, rng: Rng) -> int:
     """One candidate, uniform among those whose coin of probability exp(rate·(score − best)) shows heads."""
     best = float(scores.max())
-    powers = best - scores
-    powers *= float(rate)
-    heads = np.flatnonzero(flips(powers, lambda i: rate * (Fraction(best) - Fraction(float(scores[i]))), rng))
+    with np.errstate(under="ignore"):
+        coins = flips((best - scores) * float(rate), lambda i: rate * (Fraction(best) - Fraction(float(scores[i]))), rng)
+    heads = np.flatnonzero(coins)
     return int(heads[rng.below(int(heads.size))])
 
 
@@ -299,7 +289,7 @@ class ReportNoisyMax:
             chosen = _first_flip(held, rate, source)
         else:
             step, _, scale = self.grid
-            cells = np.floor(held / step).astype(np.int64)
+            cells = floors(held, step)
             chosen = int(np.argmax(cells + samplers.discrete_laplace(scale, rng=source, size=cells.size)))
         return noisy(chosen, self.event, source)
 
@@ -393,6 +383,12 @@ def integer_grid(sensitivity: float, epsilon: float) -> tuple[float, int]:
     digits = max(0, min(_GRID_DIGITS, _GRID_DIGITS + math.frexp(epsilon)[1]))
     step = math.ldexp(1.0, math.frexp(sensitivity)[1] - 1 - digits)
     return step, math.ceil(Fraction(sensitivity) / Fraction(step))
+
+
+def floors(scores: Floats, step: float) -> NDArray[np.int64]:
+    """Scores as whole steps, rounded down: exactly, as a step is a power of two."""
+    with np.errstate(under="ignore"):
+        return np.floor(scores / step).astype(np.int64)
 
 
 def _check(mechanism: ExponentialSelection | PermuteAndFlip | ReportNoisyMax | TopK) -> None:

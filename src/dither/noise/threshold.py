@@ -14,7 +14,7 @@ import os
 import threading
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,10 @@ from dither.core.plans import Accuracy
 from dither.core.rng import Rng
 from dither.noise import samplers
 from dither.noise._rounding import up
+from dither.noise._whole import checked_sensitivity, no_copy, same_process
 from dither.noise.noisy import Noisy, noisy
 from dither.noise.rng import ArrayRng, array_rng
-from dither.noise.selection import checked_confidence, checked_epsilon, checked_flag, checked_sensitivity, held_scores, integer_grid
+from dither.noise.selection import checked_confidence, checked_epsilon, checked_flag, floors, held_scores, integer_grid
 
 HITS_MAX = 1_000_000
 _DIGITS = 40
@@ -165,6 +166,7 @@ class Session:
     """
 
     __slots__ = ("_left", "_lock", "_mechanism", "_noise", "_pid", "_rng", "_scales")
+    __reduce_ex__ = no_copy
 
     def __init__(self, mechanism: AboveThreshold, rng: ArrayRng) -> None:
         self._mechanism, self._rng, self._scales = mechanism, rng, mechanism.scales
@@ -183,11 +185,10 @@ class Session:
 
     def ask(self, score: float, *, threshold: float = 0.0) -> Answer:
         """Whether ``score`` is above ``threshold``, with noise."""
+        same_process("session", self._pid)  # before the lock, which a thread that is not in the child may hold for ever
         cell = int(_grid_cells([score], self._mechanism)[0])
         bar = _threshold_cell(threshold, self._mechanism)
         with self._lock:
-            if os.getpid() != self._pid:
-                raise RefusedError("The session belongs to another process: its noise may be used by one only. Start a new session.")
             if self._left == 0:
                 raise RefusedError(f"All hits={self._mechanism.hits} of the session are used: start a new one, at a new price.")
             above = cell + samplers.discrete_laplace(self._scales.query, rng=self._rng) >= bar + self._noise
@@ -197,15 +198,11 @@ class Session:
                 value = (cell + samplers.discrete_laplace(self._scales.value, rng=self._rng)) * self._scales.step
         return Answer(above, value)
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise RefusedError("A session cannot be copied or pickled: the copy would use the same noise for further hits.")
-
 
 def _grid_cells(scores: object, mechanism: AboveThreshold) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     if (isinstance(scores, list | tuple) and not scores) or (isinstance(scores, np.ndarray) and scores.shape == (0,)):
         return np.zeros(0, np.int64)
-    held = held_scores(scores, mechanism.sensitivity, _DIGITS)
-    return np.floor(held / mechanism.scales.step).astype(np.int64)
+    return floors(held_scores(scores, mechanism.sensitivity, _DIGITS), mechanism.scales.step)
 
 
 def _threshold_cell(threshold: object, mechanism: AboveThreshold) -> int:

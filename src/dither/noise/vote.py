@@ -198,6 +198,7 @@ class VoteSession:
 
     def answer(self, votes: object) -> int | None:
         """The label for one question, from one vote for each model; None if screening says that they do not agree."""
+        same_process("session", self._process)  # before the lock, which a thread that is not in the child may hold for ever
         source = array_rng(self._rng)
         counts = self.vote._counts(votes)  # noqa: SLF001 - the session is the other half of its mechanism
         with self._lock:
@@ -213,12 +214,12 @@ class VoteSession:
         """``answer`` of the labels that the models give to ``question``; one that raises or gives no label has no vote."""
         if len(models) != self.vote.models:
             raise checks.refuse("models", f"{len(models)} of them", f"models={self.vote.models}")
+        same_process("session", self._process)
         with self._lock:
             self._may_ask()
         return self.answer(np.array([_label(model, question) for model in models], np.int64))
 
     def _may_ask(self) -> None:
-        same_process("session", self._process)
         if self.answers_left < 1:
             most = self.vote.answers
             raise OverBudgetError(f"All {most} answers of this session are given: expected at most {most}. Open a new one, and pay for it.")

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dither.accounting.loss import loss
 from dither.core.errors import InputError, UnknownNameError
-from dither.core.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, NonPrivate, Repeat, Sequence
+from dither.core.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, NonPrivate, PureDp, Repeat, Sequence
+from dither.core.units import Neighbors
 from dither.noise import partition
 from dither.noise.partition import OptimalPartitionSelection, StableHistogram, ordered, tail
 from dither.noise.rng import UnsafeSeededRng
@@ -46,6 +48,7 @@ def test_wide_gaussian_tails_are_upper_bounds():
             total = 1 + 2 * math.fsum(np.exp(-(np.arange(1, int(45 * scale)) ** 2) / (2 * scale**2)))
             truth = math.fsum(np.exp(-(k**2) / (2 * scale**2))) / total
             assert truth <= tail("gaussian", scale, at) <= truth * 1.02
+            assert 1 - truth <= tail("gaussian", scale, 1 - at) <= (1 - truth) * 1.02
     assert tail("gaussian", 10.0, 10**6) == tail("laplace", 1.0, 10**6) == 1e-300
     assert tail("gaussian", 1e12, 10**15) == 1e-300
 
@@ -143,12 +146,12 @@ def test_broken_histograms_are_caught(broken):
 
 def test_histogram_events_and_rules():
     mechanism = StableHistogram(noise="laplace", noise_scale=2.0, threshold=20, groups_max=3)
-    assert mechanism.event == Sequence((Repeat(DiscreteLaplace(2.0), 3), ApproxDp(0.0, mechanism.delta)))
+    assert mechanism.event == Repeat(ApproxDp(0.5, tail("laplace", 2.0, 19)), 3)
     assert 3 * tail("laplace", 2.0, 19) * 0.999 < mechanism.delta <= 3 * tail("laplace", 2.0, 19) * 1.001
     one = StableHistogram(noise="gaussian", noise_scale=2.0, threshold=20)
     assert one.event == Sequence((DiscreteGaussian(2.0), ApproxDp(0.0, one.delta)))
-    budget = StableHistogram.for_laplace(epsilon=0.3, delta=1e-6, groups_max=7)
-    assert 7 / Fraction(budget.noise_scale) <= Fraction(0.3)
+    thin = StableHistogram(noise="laplace", noise_scale=3.3, threshold=20)
+    assert Fraction(math.nextafter(thin.event.epsilon, 0)) < 1 / Fraction(3.3) <= Fraction(thin.event.epsilon)
     assert mechanism.measure({"a": 1}, UnsafeSeededRng(1)).event == NonPrivate()
     assert mechanism.measure({}).value == {}
     assert mechanism.measure({"a": 0, "b": -5, "c": -(10**400)}).value == {}
@@ -158,6 +161,53 @@ def test_histogram_events_and_rules():
     assert hidden.keep_probability(99) == 0.0
     assert 0.49 < hidden.keep_probability(101) < 0.51
     assert 0.99 < one.keep_probability(60) <= 1.0
+
+
+@pytest.mark.parametrize("groups", [1, 3, 7, 999])
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 7.7])
+def test_budgets_are_kept_and_nearly_used(epsilon, groups):
+    for relation in Neighbors:
+        common = {"epsilon": epsilon, "delta": 1e-6, "groups_max": groups, "neighbors": relation}
+        touched = groups * (2 if relation is Neighbors.REPLACE else 1)
+        histogram = StableHistogram.for_laplace(**common)
+        price = loss(histogram.event)
+        assert Fraction(epsilon) * (1 - Fraction(1, 10**12)) < touched / Fraction(histogram.noise_scale) <= Fraction(epsilon)
+        assert price.delta(epsilon * (1 + 1e-12)).upper <= 1e-6 * (1 + 1e-9)
+        first = histogram.event.events[0] if relation is Neighbors.REPLACE else histogram.event
+        each = getattr(first, "event", first)
+        assert Fraction(each.epsilon) * touched <= Fraction(epsilon)
+        optimal = OptimalPartitionSelection.for_budget(**common)
+        assert Fraction(optimal.epsilon_each) * touched <= Fraction(epsilon)
+        assert Fraction(optimal.delta_each) * touched <= Fraction(1e-6)
+        assert optimal.neighbors is histogram.neighbors is relation
+
+
+def test_a_replaced_unit_moves_twice_as_many_groups():
+    common = {"noise_scale": 2.0, "threshold": 20, "groups_max": 3, "neighbors": "replace"}
+    laplace, gaussian = (StableHistogram(noise=noise, **common) for noise in ("laplace", "gaussian"))
+    assert laplace.event == Sequence((Repeat(ApproxDp(0.5, laplace.delta_each), 3), Repeat(PureDp(0.5), 3)))
+    assert gaussian.event == Sequence((Repeat(DiscreteGaussian(2.0), 6), ApproxDp(0.0, gaussian.delta)))
+    assert StableHistogram.for_gaussian(noise_std=2.0, delta=1e-6, neighbors="replace").event.events[0] == Repeat(DiscreteGaussian(2.0), 2)
+    one = OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-5, neighbors="replace")
+    assert one.event == Repeat(ApproxDp(1.0, 1e-5), 2)
+
+
+def test_the_event_of_laplace_noise_is_as_tight_as_the_noise():
+    """(1/scale, δ₁) for each group, against the noise itself beside the chance of a new group: the same δ at every ε."""
+    for scale, groups in ((1.5, 1), (1.5, 4), (40.0, 3)):
+        mechanism = StableHistogram(noise="laplace", noise_scale=scale, threshold=int(8 * scale), groups_max=groups)
+        noise = loss(Sequence((Repeat(DiscreteLaplace(scale), groups), ApproxDp(0.0, mechanism.delta))))
+        for epsilon in (0.0, 0.01, 0.3, 1.0, 2.0, 3.0):
+            assert loss(mechanism.event).delta(epsilon).upper == pytest.approx(noise.delta(epsilon).upper, rel=1e-6)
+
+
+def test_units_in_one_new_group_show_it_more_often_than_one_by_one():
+    """Why Laplace noise is not priced as noise beside ApproxDp(0, δ): that would price k units at k·δ."""
+    mechanism = StableHistogram(noise="laplace", noise_scale=1.0, threshold=12)
+    for units in (2, 5, 10):
+        shown = mechanism.keep_probability(units) / (1 + 1e-9)
+        assert shown > units * mechanism.delta
+        assert shown <= loss(mechanism.event, group=units).delta(30.0).upper
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -245,6 +295,61 @@ def test_broken_keep_probabilities_are_caught(broken):
     assert max(paid(recursion(*law, 40), n) for n in range(40)) > 1.5 * delta
     if groups == 1:
         assert max(paid(recursion(epsilon, delta, 40), n) for n in range(40)) == pytest.approx(delta, rel=1e-9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.1, 1e-6), (0.01, 1e-3), (3.0, 0.2), (0.5, 0.6), (2.0, 1e-30)])
+def test_the_probabilities_are_those_of_the_paper(epsilon, delta):
+    """Desfontaines et al. 2022, Theorem 2 as printed: two turns, and a formula for each of the three stretches."""
+    law = partition._KeepLaw(epsilon, delta)
+    with mpmath.workdps(60):
+        e, d = mpmath.exp(mpmath.mpf(epsilon)), mpmath.mpf(delta)
+        first = 1 + int(mpmath.floor(mpmath.log((e + 2 * d - 1) / (d * (e + 1))) / epsilon))
+        at_first = d * (e**first - 1) / (e - 1)
+        second = first + int(mpmath.floor(mpmath.log(1 + (e - 1) / d * (1 - at_first)) / epsilon))
+        for n in range(second + 3):
+            if n <= first:
+                truth = d * (e**n - 1) / (e - 1)
+            elif n <= second:
+                m = n - first
+                truth = (1 - e ** (-m)) * (1 + d / (e - 1)) + e ** (-m) * at_first
+            else:
+                truth = mpmath.mpf(1)
+            assert law.near(np.array([n]))[0] == pytest.approx(float(truth), rel=2.0**-40)
+
+
+def greedy(e, d, length):
+    """The largest probabilities that obey all four inequalities, both ways round, in rationals: e stands for e^ε."""
+    chances = [Fraction(0)]
+    for _ in range(length):
+        last = chances[-1]
+        best = min(e * last + d, 1 - (1 - last - d) / e, Fraction(1))
+        low = max((last - d) / e, 1 - e * (1 - last) - d)
+        assert best >= low
+        for one, two in ((last, best), (best, last)):
+            assert one <= e * two + d
+            assert 1 - one <= e * (1 - two) + d
+        more = best + Fraction(1, 10**30)
+        assert best == 1 or more > e * last + d or 1 - last > e * (1 - more) + d
+        chances.append(best)
+    return chances
+
+
+@pytest.mark.parametrize(
+    ("ratio", "delta"), [(2, Fraction(1, 1000)), (3, Fraction(1, 7)), (Fraction(11, 10), Fraction(1, 10**6)), (1, Fraction(1, 13))]
+)
+def test_probabilities_in_rationals(monkeypatch, ratio, delta):
+    """e^ε rational: every count from 0 to certainty, exactly, with the enclosures of e^−ε replaced by the number itself."""
+    monkeypatch.setattr(partition, "_enclosed", lambda power, bits: (1 / Fraction(ratio) ** int(power),) * 2)
+    law = partition._KeepLaw.__new__(partition._KeepLaw)
+    law.epsilon, law.delta = Fraction(ratio != 1), delta  # powers of e^ε are counted in whole ε
+    law.floats = math.log(ratio), float(delta)
+    truth = greedy(Fraction(ratio), delta, 400)
+    if ratio != 1:
+        bar = (1 - delta) / (ratio + 1)
+        law.turn = next(n for n, p in enumerate(truth) if p > bar)
+    for count, chance in enumerate(truth):
+        assert [min(x, Fraction(1)) for x in law.bounds(count, 64)] == [chance, chance]
+    assert truth[-1] == 1
 
 
 def test_optimal_keeps_more_than_noise_and_threshold():

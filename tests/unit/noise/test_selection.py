@@ -1,6 +1,8 @@
 """Selection and quantiles: arguments, edge cases, events."""
 
+import array
 import math
+import warnings
 from fractions import Fraction
 
 import numpy as np
@@ -9,9 +11,11 @@ import pytest
 from dither.core.errors import DitherError, InputError, UnknownNameError
 from dither.core.events import ExponentialMechanism, NonPrivate, PureDp, Repeat
 from dither.core.units import Neighbors
+from dither.noise._whole import checked_sensitivity
 from dither.noise.quantiles import Quantile, Quantiles, _cells
 from dither.noise.rng import SecureRng, UnsafeSeededRng
-from dither.noise.selection import ExponentialSelection, PermuteAndFlip, ReportNoisyMax, TopK, checked_sensitivity, held_scores
+from dither.noise.selection import ExponentialSelection, PermuteAndFlip, ReportNoisyMax, TopK, held_scores
+from dither.noise.threshold import AboveThreshold
 
 ONE_OF = [
     ExponentialSelection(epsilon=1.0),
@@ -139,6 +143,26 @@ def test_integers_beyond_floats_stay_within_their_sensitivity():
     assert held_scores([2**53 + 1, 0.5], 1e6)[0] == held_scores([2**53 + 2, 0.5], 1e6)[0]
     assert checked_sensitivity(2**53 + 1) == 2.0**53 + 2
     assert checked_sensitivity(Fraction(1, 3)) >= Fraction(1, 3)
+    for mechanism in (ExponentialSelection, PermuteAndFlip, ReportNoisyMax, AboveThreshold):
+        assert mechanism(epsilon=1.0, sensitivity=np.int64(2**53 + 1)).sensitivity == 2.0**53 + 2
+
+
+def test_no_value_is_betrayed_by_a_warning_or_a_floating_point_error():
+    """Signalling NaN, numbers that underflow: also where the caller has numpy raise on all of these."""
+    signalling = [np.array([bits], word).view(kind) for bits, word, kind in (
+        (0x7C01, np.uint16, np.float16), (0x7F800001, np.uint32, np.float32), (0x7FF0000000000001, np.uint64, np.float64))]  # fmt: skip
+    tiny = [np.array([5e-324, 0.0, -5e-324]), np.array([1e-310, 1.0, -1e308])]
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for values in [*signalling, *tiny, *(list(v) for v in signalling), *(list(v) for v in tiny)]:
+            for mechanism in [*ONE_OF, TopK(epsilon=0.1, count=1), ReportNoisyMax(epsilon=1.0, sensitivity=1e100, noise="laplace"),
+                              AboveThreshold(epsilon=1.0), AboveThreshold(epsilon=1.0, sensitivity=1e100)]:  # fmt: skip
+                mechanism.measure(values)
+            for make in (one, several):
+                make().measure(values)
+                make(lower=-1e288, upper=1e288).measure(values)
+                make(lower=0.0, upper=1e-280).measure(values)
+            one(quantile=5e-324, epsilon=0.1).measure(values)
 
 
 def test_one_candidate_and_ties():
@@ -220,7 +244,12 @@ def test_quantiles_must_increase(value):
 
 
 @pytest.mark.parametrize("make", [one, several])
-@pytest.mark.parametrize("rows", [np.zeros((2, 2)), ["a"], np.zeros(2, complex), None, [[1.0]], 3.0, "12"], ids=repr)
+@pytest.mark.parametrize(
+    "rows",
+    [np.zeros((2, 2)), ["a"], np.zeros(2, complex), None, [[1.0]], 3.0, "12", {1, 2}, range(3), array.array("d", [1.0]), [1j],
+     [np.longdouble(1)], np.zeros(2, np.longdouble), np.array([None]), np.ma.array([1.0, 2.0], mask=[0, 1])],
+    ids=repr,
+)  # fmt: skip
 def test_what_is_not_rows_is_refused(make, rows):
     with pytest.raises(InputError):
         make().measure(rows)
@@ -289,3 +318,13 @@ def test_a_row_is_placed_by_itself_alone():
     together = _cells(rows, 0.0, 10.0, 12345)
     assert together.tolist() == [int(_cells([float(r)], 0.0, 10.0, 12345)[0]) for r in rows]
     assert _cells(rows[::-1], 0.0, 10.0, 12345)[::-1].tolist() == together.tolist()
+
+
+@pytest.mark.parametrize("beside", [0.5, True, math.nan, math.inf, 10**400, np.float32(1), np.uint8(3), -(2**70)])
+def test_a_row_of_another_type_moves_no_other_row(beside):
+    """Whole numbers past 2^53, which a list that also holds a float may not hold elsewhere."""
+    rows = [5 * 10**17, 2**61, 2**62 + 2**60, 10**18, -3]
+    alone = _cells(rows, 0.0, 1e19, 1000)
+    assert alone.tolist() == [50, 231, 576, 100, 0]
+    assert _cells([*rows, beside], 0.0, 1e19, 1000)[:-1].tolist() == alone.tolist()
+    assert _cells(np.array(rows[:3]), 0.0, 1e19, 1000).tolist() == alone.tolist()[:3]

@@ -5,6 +5,8 @@ import itertools
 import math
 import os
 import pickle
+import threading
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -156,9 +158,34 @@ def test_a_session_is_not_copied_and_ends_in_a_fork(monkeypatch):
         with pytest.raises(RefusedError):
             attempt(session)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    with pytest.raises(RefusedError, match="another process"):
-        session.answer([0] * 5)
+    for call in (lambda: session.answer([0] * 5), lambda: session.ask([lambda x: 0] * 5, None)):
+        with session._lock, pytest.raises(RefusedError, match="another process"):  # a lock that was held at the fork stays so
+            call()
     assert session.answers_left == 4
+
+
+def test_threads_cannot_get_more_answers_than_were_paid_for(monkeypatch):
+    monkeypatch.setattr(EnsembleVote, "_winner", lambda self, counts, rng: time.sleep(1e-4) or 0)  # lets another thread in
+    monkeypatch.setattr(EnsembleVote, "_agreed", lambda self, counts, rng: time.sleep(1e-4) or int(counts[1]) == 0)
+    session = voting(answers=25, screening=Screening(threshold=4.0, noise_std=1.5, queries=60)).open()
+    given, refused = [], []
+
+    def ask():
+        for i in range(20):
+            try:
+                given.append(session.answer([i % 2] * 5))
+            except OverBudgetError:
+                refused.append(1)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert given.count(0) == 25 - session.answers_left
+    assert len(given) == 60 - session.queries_left
+    assert session.answers_left == 0
+    assert len(given) + len(refused) == 160
 
 
 def test_votes_that_are_no_label_are_not_counted():
