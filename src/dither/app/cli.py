@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -46,7 +47,8 @@ Start with
   dither price --noise-multiplier 1.1 --batch 256 --population 60000 \\
                --epochs 20 --delta 1e-5
 
-Every command takes --help and --json.
+Every command takes --help and --json. For completion in bash (zsh alike):
+  eval "$(_DITHER_COMPLETE=bash_source dither)"
 """
 
 EXAMPLES = {
@@ -106,16 +108,45 @@ def _json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
 
 
-def _related_options(command: Command) -> Command:
-    related = click.Choice([n.value for n in Neighbors])
-    command = click.option("--group", type=int, default=1, show_default=True, help="Price for a group of this many units.")(command)
-    return click.option(
+_WHOM = (
+    click.option(
         "--neighbors",
-        type=related,
+        type=click.Choice([n.value for n in Neighbors]),
         default=Neighbors.ADD_REMOVE.value,
         show_default=True,
         help="What may differ: a unit more or less, or replaced.",
-    )(command)
+    ),
+    click.option("--unit", metavar="KEY", help="What is hidden: all rows of one value of this key, not one row."),
+    click.option(
+        "--trust", type=click.Choice([t.value for t in Trust]), default=Trust.CENTRAL.value, show_default=True, help="Who sees raw data."
+    ),
+)
+
+
+def _whom_options(command: Command) -> Command:
+    """Whom a guarantee hides, and from whom: an ε without them means nothing."""
+    for option in reversed(_WHOM):
+        command = option(command)
+    return command
+
+
+def _group_option(command: Command) -> Command:
+    return click.option("--group", type=int, default=1, show_default=True, help="Price for a group of this many units.")(command)
+
+
+def _unit(given: dict[str, Any]) -> PrivacyUnit:
+    return PrivacyUnit(dataset="the data", key=given["unit"], neighbors=given["neighbors"])
+
+
+def _hidden(given: dict[str, Any]) -> str:
+    return f"{_unit(given)}" if given["group"] == 1 else f"a group of {given['group']:,} times {_unit(given)}"
+
+
+def _whom(given: dict[str, Any]) -> dict[str, Any]:
+    """Unit, neighbours, group and trust, as JSON."""
+    unit = _unit(given)
+    told = {"dataset": unit.dataset, "key": unit.key, "neighbors": unit.neighbors.value, "text": str(unit)}
+    return {"neighbors": given["neighbors"], "group": given["group"], "unit": told, "trust": given["trust"]}
 
 
 # ------------------------------------------------------------------------------------------------ price
@@ -125,7 +156,8 @@ def _related_options(command: Command) -> Command:
 @event_options
 @click.option("--delta", type=float, help="The δ at which ε is asked for.")
 @click.option("--epsilon", type=float, help="The ε at which δ is asked for, in place of --delta.")
-@_related_options
+@_whom_options
+@_group_option
 @click.option("--compare", is_flag=True, help="Beside it, what other ways of accounting would say.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot ε against steps (.png, .svg or .pdf).")
 @click.option("--budget", type=float, metavar="EPSILON", help="End with status 4 if the price is above this ε.")
@@ -136,12 +168,15 @@ def price(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typ
     delta, epsilon = given["delta"], given["epsilon"]
     if (delta is None) == (epsilon is None):
         raise InputError("One of --delta and --epsilon is needed: --delta asks for ε, --epsilon for δ.")
+    if epsilon is not None and (given["compare"] or given["plot"] is not None or given["budget"] is not None):
+        raise InputError("--compare, --plot and --budget need --delta: they are about an ε.")
+    if given["budget"] is not None:
+        checks.epsilon(given["budget"], "budget")
+    _unit(given)  # refused now if it is no unit, not when the page is half written
+    path = None if given["plot"] is None else plots.target(given["plot"])
     priced = dither.loss(event, neighbors=given["neighbors"], group=given["group"])
     bound = priced.epsilon(checks.delta(delta)) if epsilon is None else priced.delta(checks.epsilon(epsilon))
     result = _price_result(event, priced, bound, given)
-    if epsilon is not None and (given["compare"] or given["plot"] is not None or given["budget"] is not None):
-        raise InputError("--compare, --plot and --budget need --delta: they are about an ε.")
-    path = None if given["plot"] is None else plots.target(given["plot"])
     compared = _compared(event, given) if given["compare"] else None
     if compared is not None:
         result["comparison"] = compared.to_dict()
@@ -162,8 +197,7 @@ def _price_result(event: Event, priced: Loss, bound: Bound, given: dict[str, Any
     return {
         "epsilon": sides if asked else given["epsilon"],
         "delta": given["delta"] if asked else sides,
-        "neighbors": given["neighbors"],
-        "group": given["group"],
+        **_whom(given),
         "tight": priced.tight,
         "notes": list(priced.notes),
         "event": to_dict(event),
@@ -175,17 +209,28 @@ def _price_page(event: Event, priced: Loss, bound: Bound, given: dict[str, Any])
     asked = given["epsilon"] is None
     upper, lower = tables.up(bound.upper, 5), tables.down(bound.lower, 5)
     head = f"ε ≤ {upper} at δ = {tables.number(given['delta'])}" if asked else f"δ ≤ {upper} at ε = {tables.number(given['epsilon'])}"
-    unit = PrivacyUnit(dataset="the data", neighbors=given["neighbors"])
-    group = "" if given["group"] == 1 else f"a group of {given['group']:,} times "
     known = [
         ("proved", f"between {lower} and {upper}" if priced.tight else f"at most {upper}; a valid bound that may be loose"),
-        ("hides", f"{group}{unit}"),
+        ("hides", _hidden(given)),
+        ("trust", given["trust"]),
         ("event", _event_words(event)),
     ]
     lines = [head, "", tables.facts(known), *(tables.paragraph(note, bullet="· ") for note in priced.notes)]
-    if asked and math.isfinite(bound.upper):
-        lines += ["", tables.paragraph(f"Next: dither explain --epsilon {upper} --delta {given['delta']:g}")]
+    if asked and math.isfinite(bound.upper) and bound.upper <= checks.EPSILON_MAX and given["group"] == 1:
+        lines += ["", text.command("Next: dither explain", _guarantee_flags(bound, given))]
     return "\n".join(lines)
+
+
+def _guarantee_flags(bound: Bound, given: dict[str, Any]) -> list[str]:
+    """What to type to have this price explained; nothing is left out that would change its meaning."""
+    said = [f"--epsilon {dither.accounting.tables.up(bound.upper, 5)}", f"--delta {given['delta']!r}"]
+    if given["neighbors"] != Neighbors.ADD_REMOVE:
+        said.append(f"--neighbors {given['neighbors']}")
+    if given["unit"] is not None:
+        said.append(f"--unit {shlex.quote(given['unit'])}")
+    if given["trust"] != Trust.CENTRAL:
+        said.append(f"--trust {given['trust']}")
+    return said
 
 
 def _event_words(event: Event) -> str:
@@ -197,7 +242,7 @@ def _event_words(event: Event) -> str:
 def _check_budget(bound: Bound, given: dict[str, Any]) -> None:
     if given["budget"] is None:
         return
-    budget, tables = checks.epsilon(given["budget"], "budget"), dither.accounting.tables
+    budget, tables = given["budget"], dither.accounting.tables
     if bound.upper > budget:
         price = f"ε = {tables.up(bound.upper)} at δ = {tables.number(given['delta'])}"
         raise OverBudgetError(
@@ -215,7 +260,8 @@ def _plot_price(path: Path, event: Event, given: dict[str, Any]) -> None:
     step, most = (event.event, event.count) if isinstance(event, Repeat) and event.count > 1 else (event, 100)
     counts = sorted({max(1, round(most ** (i / 9))) for i in range(10)})
     text.progress(f"pricing {len(counts)} runs of up to {most:,} steps for the plot")
-    _said(plots.comparison(path, counts, [_compared(Repeat(step, k), given) for k in counts], given["delta"]))
+    runs = [_compared(Repeat(step, k), given) for k in counts]
+    _said(plots.comparison(path, counts, runs, delta=given["delta"], hides=f"{_hidden(given)}; {given['trust']} trust"))
 
 
 # ------------------------------------------------------------------------------------------------ calibrate
@@ -225,7 +271,8 @@ def _plot_price(path: Path, event: Event, given: dict[str, Any]) -> None:
 @event_options
 @click.option("--epsilon", type=float, required=True, help="The ε to meet.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="The δ to meet.")
-@_related_options
+@_whom_options
+@_group_option
 @click.option("--low", type=float, help="Search no lower than this.")
 @click.option("--high", type=float, help="Search no higher than this.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the answer against ε (.png, .svg or .pdf).")
@@ -237,6 +284,7 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
     """
     name, make, whole = EventFlags.take(given).to_search()
     epsilon, delta = checks.epsilon(given["epsilon"]), checks.delta(given["delta"])
+    _unit(given)  # refused now if it is no unit
     path = None if given["plot"] is None else plots.target(given["plot"])
 
     def solved(target: float) -> float:
@@ -256,9 +304,8 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
                 "parameter": name,
                 "value": value,
                 "target": {"epsilon": epsilon, "delta": delta},
-                "price": {"lower": _number(bound.lower), "upper": _number(bound.upper)},
-                "neighbors": given["neighbors"],
-                "group": given["group"],
+                "price": {"lower": _number(bound.lower), "upper": _number(bound.upper), "delta": delta},
+                **_whom(given),
                 "event": to_dict(make(value)),
             }
         )
@@ -268,7 +315,9 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
         targets = [epsilon * 2.0 ** (i / 2) for i in range(-6, 7) if 0 < epsilon * 2.0 ** (i / 2) <= checks.EPSILON_MAX]
         text.progress(f"calibrating {len(targets)} more times for the plot")
         found = [(e, v) for e, v in ((e, _solved_or_none(solved, e)) for e in targets) if v is not None]
-        _said(plots.calibration(path, [e for e, _ in found], [v for _, v in found], name=name, delta=delta, chosen=(epsilon, value)))
+        line = ([e for e, _ in found], [v for _, v in found])
+        hides = f"{_hidden(given)}; {given['trust']} trust"
+        _said(plots.calibration(path, *line, name=name, delta=delta, chosen=(epsilon, value), hides=hides))
 
 
 def _solved_or_none(solved: Callable[[float], float], target: float) -> float | None:
@@ -283,11 +332,11 @@ def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given:
     tables = dither.accounting.tables
     rising = name in ("steps", "count", "sampling_probability", "probability", "epsilon", "rho")
     shown = f"{value:_}".replace("_", ",") if isinstance(value, int) else (tables.down if rising else tables.up)(value, 6)
-    unit = PrivacyUnit(dataset="the data", neighbors=given["neighbors"])
     known = [
         ("meets", f"ε ≤ {tables.number(given['epsilon'])} at δ = {tables.number(given['delta'])}"),
-        ("price", f"ε ≤ {tables.up(bound.upper, 5)}"),
-        ("hides", str(unit) if given["group"] == 1 else f"a group of {given['group']:,} times {unit}"),
+        ("price", f"ε ≤ {tables.up(bound.upper, 5)} at δ = {tables.number(given['delta'])}"),
+        ("hides", _hidden(given)),
+        ("trust", given["trust"]),
         ("event", _event_words(event)),
     ]
     return "\n".join([f"{name.replace('_', ' ')} = {shown}", "", tables.facts(known)])
@@ -310,6 +359,9 @@ def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given:
     help="How batches are drawn.",
 )
 @click.option("--unit", metavar="KEY", help="Hide all rows of one value of this key, not one row.")
+@click.option(
+    "--trust", type=click.Choice([t.value for t in Trust]), default=Trust.CENTRAL.value, show_default=True, help="Who sees raw data."
+)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot what doubling buys (.png, .svg or .pdf).")
 @_json_option
 def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
@@ -321,7 +373,7 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
         unit = PrivacyUnit(dataset="the training data", key=given["unit"], neighbors=related)
     facts = {name: given[name] for name in ("population", "epochs", "batch", "epsilon", "delta")}
     path = None if given["plot"] is None else plots.target(given["plot"])
-    made = dither.accounting.plan_training(**facts, sampling=sampling, unit=unit)
+    made = dither.accounting.plan_training(**facts, sampling=sampling, unit=unit, trust=Trust(given["trust"]))
     if given["as_json"]:
         text.show_json(made.to_dict())
     else:
@@ -337,17 +389,7 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
 @event_options
 @click.option("--epsilon", type=float, help="Explain this ε, in place of an event.")
 @click.option("--delta", type=float, help="The δ of it.")
-@click.option(
-    "--neighbors",
-    type=click.Choice([n.value for n in Neighbors]),
-    default=Neighbors.ADD_REMOVE.value,
-    show_default=True,
-    help="What may differ.",
-)
-@click.option("--unit", metavar="KEY", help="What is hidden: all rows of one value of this key, not one row.")
-@click.option(
-    "--trust", type=click.Choice([t.value for t in Trust]), default=Trust.CENTRAL.value, show_default=True, help="Who sees raw data."
-)
+@_whom_options
 @click.option("--prior", type=float, multiple=True, help="A belief before seeing the result; may be given several times.")
 @click.option("--group", type=int, multiple=True, help="Units that share a secret; may be given several times.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the best possible attack (.png, .svg or .pdf).")
@@ -358,7 +400,7 @@ def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was t
     path = None if given["plot"] is None else plots.target(given["plot"])
     options: dict[str, Any] = {"population": flags.population}
     options |= {name: given[name] for name in ("prior", "group") if given[name]}
-    unit = PrivacyUnit(dataset="the data", key=given["unit"], neighbors=given["neighbors"])
+    unit = _unit(given)
     if given["epsilon"] is None:
         if not flags.any:
             raise InputError(
@@ -417,6 +459,8 @@ def status(arguments: Sequence[str] | None = None) -> int:
     0
     """
     typed = sys.argv[1:] if arguments is None else list(arguments)
+    if not text.prepare():
+        return text.complain("Stdout is closed: there is nowhere to write.", code="system", status=1)
     try:
         cli.main(args=typed, prog_name="dither", standalone_mode=False)
         sys.stdout.flush()
@@ -426,14 +470,22 @@ def status(arguments: Sequence[str] | None = None) -> int:
         return text.complain(_usage(error), code=InputError.code, status=InputError.exit_status, as_json="--json" in typed)
     except (click.Abort, KeyboardInterrupt):
         return text.complain("Stopped.", code="stopped", status=130)
-    except (BrokenPipeError, SystemExit):  # click makes the second of the first
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # whoever read our output has had enough; say no more at exit
-        return 1  # not 0: a check that comes after the output, such as --budget, was not made
+    except BrokenPipeError:
+        return _left_alone()
+    except SystemExit as ended:  # shell completion has answered; or click met a broken pipe, which it wraps
+        code = ended.code
+        return code if isinstance(code, int) and "_DITHER_COMPLETE" in os.environ else _left_alone()
     except OSError as error:
         return text.complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.", code="system", status=1)
     except Exception as error:  # noqa: BLE001 - the last line before a person: never a traceback
         return _fault(error)
     return 0
+
+
+def _left_alone() -> int:
+    """Whoever read our output has had enough: say no more at exit. Not 0: a check that comes after it was not made."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 1
 
 
 def _usage(error: click.ClickException) -> str:

@@ -14,12 +14,13 @@ import dither
 from dither import events as ev
 from dither.app import plots, text
 from dither.core.events import Event, to_dict
-from dither.core.units import Guarantee
+from dither.core.units import Guarantee, PrivacyUnit, Trust
 from dither.noise.numeric import DiscreteGaussianMechanism
 from dither.noise.samplers import discrete_gaussian
 
 POPULATION, BATCH, EPOCHS, DELTA, TARGET, NOISE = 60_000, 256, 20, 1e-6, 2.0, 1.1
 DRAWS = 1_000_000
+HIDES = f"{PrivacyUnit(dataset='the data')}; {Trust.CENTRAL} trust"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +77,11 @@ def _price(tour: _Tour, training: Event) -> None:
     text.progress("1/5 price: a training run, by every way of accounting")
     found = accounting.compare(training, DELTA)
     story = f"{POPULATION:,} people, batches of {BATCH}, {EPOCHS} epochs, noise multiplier {NOISE}"
-    tour.say(f"\n1  What does a training run cost?\n\n  {story}\n\n{found.to_text()}")
+    tour.say(f"\n1  What does a training run cost?\n\n  {story}\n  hides {HIDES}\n\n{found.to_text()}")
     counts = [1, 10, 47, 235, 938, 2_344, 4_688, 9_375, 23_438]
     step = training.event if isinstance(training, ev.Repeat) else training
     runs = [accounting.compare(ev.Repeat(step, k), DELTA) for k in counts]
-    plots.comparison(tour.file("1-price.png"), counts, runs, DELTA)
+    plots.comparison(tour.file("1-price.png"), counts, runs, delta=DELTA, hides=HIDES)
     bound = dither.epsilon(training, DELTA)
     tour.results["price"] = {"lower": bound.lower, "upper": bound.upper, "delta": DELTA, "event": to_dict(training)}
 
@@ -91,7 +92,8 @@ def _calibrate(tour: _Tour, schedule: Any) -> float:  # noqa: ANN401 - Schedule,
     targets = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
     values = [dither.calibrate(schedule.event, epsilon=e, delta=DELTA) for e in targets]
     meets = values[targets.index(TARGET)]
-    plots.calibration(tour.file("2-calibrate.png"), targets, values, name="noise_multiplier", delta=DELTA, chosen=(TARGET, meets))
+    path, chosen = tour.file("2-calibrate.png"), (TARGET, meets)
+    plots.calibration(path, targets, values, name="noise_multiplier", delta=DELTA, chosen=chosen, hides=HIDES)
     rows = [(tables.number(e), tables.up(v, 5)) for e, v in zip(targets, values, strict=True)]
     tour.say(f"\n2  How much noise meets a target, at δ = {DELTA:g}?\n\n{tables.table(rows, ('ε ≤', 'noise multiplier'), left=())}")
     tour.results["calibrate"] = dict(zip(map(str, targets), values, strict=True))

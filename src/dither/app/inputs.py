@@ -160,6 +160,8 @@ def read(source: str) -> str | bytes:
     if source.lstrip().startswith(("{", "[")):
         return source
     if source == "-":
+        if sys.stdin is None:
+            _refuse("--event - reads stdin, which is closed: give a file, or the JSON text itself.")
         return sys.stdin.buffer.read(TEXT_MAX + 1)
     try:
         with Path(source).open("rb") as file:

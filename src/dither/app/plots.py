@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,15 +51,17 @@ _STYLE = {
 
 
 def target(path: Path) -> Path:
-    """A path that can be drawn to: its ending is known and its folder exists."""
+    """A path that can be drawn to: its ending is known, its folder exists, and it is no folder itself."""
     if path.suffix.lower() not in KINDS:
         raise InputError(f"--plot {str(path)!r} is not allowed: expected a file that ends in {', '.join(KINDS)}.")
     if not path.parent.is_dir():
         raise InputError(f"--plot {str(path)!r} is not allowed: there is no folder {str(path.parent)!r}. Make it first.")
+    if path.is_dir():
+        raise InputError(f"--plot {str(path)!r} is not allowed: it is a folder. Name a file in it.")
     return path
 
 
-def comparison(path: Path, counts: Sequence[int], runs: Sequence[Comparison], delta: float) -> Path:
+def comparison(path: Path, counts: Sequence[int], runs: Sequence[Comparison], *, delta: float, hides: str) -> Path:
     """ε against the number of steps, one line for each way of accounting; the tight one in front."""
     names = list(dict.fromkeys(row.name for run in runs for row in run.rows))
     lines: dict[str, list[float]] = {name: [] for name in names}
@@ -78,11 +81,14 @@ def comparison(path: Path, counts: Sequence[int], runs: Sequence[Comparison], de
             axes.plot(counts, lines[tight], color=BLUE, linewidth=3, label=tight, zorder=5)
         handles = {handle.get_label(): handle for handle in axes.get_lines()}
         loose = {row.name for run in runs for row in run.rows if row.kind != "upper bound"}
-        labels = [f"{name}{' (no bound)' if name in loose else ''}: {_last(lines[name]):.3g}" for name in order]
+        said = dither.accounting.tables.number
+        labels = [f"{name}{' (can under-report)' if name in loose else ''}: {said(_last(lines[name]), 3)}" for name in order]
         legend = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "alignment": "left", "title": f"ε after {counts[-1]:,} steps"}
         axes.legend([handles[name] for name in order], labels, **legend)
         axes.set(xscale="log", yscale="log", xlabel="steps", ylabel=f"ε at δ = {delta:g}")
-        axes.set_title("The same run, by different accounting")
+        _plain_ticks(axes.xaxis, few=True)
+        _plain_ticks(axes.yaxis, few=True)
+        _titles(axes, "The same run, by different accounting", f"Hides {hides}.")
     return path
 
 
@@ -116,7 +122,14 @@ def trade_off(path: Path, told: Explanation) -> Path:
 
 
 def calibration(
-    path: Path, targets: Sequence[float], values: Sequence[float], *, name: str, delta: float, chosen: tuple[float, float]
+    path: Path,
+    targets: Sequence[float],
+    values: Sequence[float],
+    *,
+    name: str,
+    delta: float,
+    chosen: tuple[float, float],
+    hides: str,
 ) -> Path:
     """The calibrated parameter against the target ε."""
     label = name.replace("_", " ")
@@ -132,7 +145,7 @@ def calibration(
         )
         axes.annotate(f"ε = {chosen[0]:g}: {shown}", chosen, xytext=aside, color=RED, **_LABEL)
         axes.set(xscale="log", yscale="log", xlabel=f"target ε at δ = {delta:g}", ylabel=label)
-        axes.set_title(f"The {label} that meets ε")
+        _titles(axes, f"The {label} that meets ε", f"Hides {hides}.")
         _plain_ticks(axes.xaxis)
         _plain_ticks(axes.yaxis)
     return path
@@ -152,8 +165,9 @@ def plan(path: Path, made: TrainingPlan) -> Path:
         axes.tick_params(axis="y", length=0)
         axes.set_xlim(0, 1.28 * max(values))
         axes.set_xlabel("noise / signal (std per coordinate of the mean gradient, in clipping norms)")
-        subtitle = f"Noise that meets ε = {made.target.epsilon:g} (ε ×2: twice that) at δ = {made.target.delta:g}; less is better."
-        _titles(axes, "What doubling buys", subtitle)
+        target = made.target
+        subtitle = f"Noise that meets ε = {target.epsilon:g} (ε ×2: twice that) at δ = {target.delta:g}; less is better.\n"
+        _titles(axes, "What doubling buys", f"{subtitle}Hides {target.unit}; {target.trust} trust.", lines=2)
     return path
 
 
@@ -166,7 +180,7 @@ def drawn(path: Path, samples: Sequence[int], *, scale: float, title: str) -> Pa
         axes.hist(samples, bins=edges, density=True, color=SKY, label=f"{len(samples):,} draws")
         grid = [scale * (i / 50 - 4) for i in range(401)]
         density = [math.exp(-0.5 * (x / scale) ** 2) / (scale * math.sqrt(2 * math.pi)) for x in grid]
-        axes.plot(grid, density, color=BLUE, label=f"its law: exp(−k²/2·{scale:g}²)")
+        axes.plot(grid, density, color=BLUE, label=f"its law: ∝ exp(−k²/(2·{scale:g}²))")
         axes.set(xlabel="noise", ylabel="probability")
         axes.set_title(title)
         axes.legend(loc="upper right")
@@ -180,23 +194,25 @@ _LABEL: dict[str, Any] = {
 }
 
 
-def _titles(axes: Any, title: str, subtitle: str) -> None:  # noqa: ANN401 - matplotlib is untyped
-    axes.set_title(title, pad=24)
-    axes.text(0.0, 1.025, subtitle, transform=axes.transAxes, fontsize=9, color=GREY)
+def _titles(axes: Any, title: str, subtitle: str, *, lines: int = 1) -> None:  # noqa: ANN401 - matplotlib is untyped
+    axes.set_title(title, pad=10 + 14 * lines)
+    look = {"xytext": (0, 7), "textcoords": "offset points", "fontsize": 9, "color": GREY, "annotation_clip": False}
+    axes.annotate(subtitle, (0.0, 1.0), xycoords="axes fraction", va="bottom", **look)
 
 
-def _plain_ticks(axis: Any) -> None:  # noqa: ANN401 - matplotlib is untyped
-    """A few round numbers of every decade, written out; more of them where there are few decades."""
+def _plain_ticks(axis: Any, *, few: bool = False) -> None:  # noqa: ANN401 - matplotlib is untyped
+    """A few round numbers of every decade, written out; more of them where there are few decades, or ``few`` at any rate."""
     ticker = importlib.import_module("matplotlib.ticker")
     low, high = axis.get_view_interval()
-    axis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if high < 30 * low else (1, 2, 5) if high < 3e4 * low else (1,)))
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    wide = high / low * (100 if few else 1)
+    axis.set_major_locator(ticker.LogLocator(subs=(1, 1.5, 2, 3, 5, 7) if wide < 30 else (1, 2, 5) if wide < 3e4 else (1,)))
+    axis.set_major_formatter(lambda value, _: f"{value:,g}" if 1e-4 <= value < 1e7 else f"{value:g}")
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
 @contextmanager
 def _page(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Axes in the house style, written to the file when the block ends well; nothing is written when it does not."""
+    """Axes in the house style; the file is put in place whole when the block ends well, and left as it was when it does not."""
     try:
         matplotlib = importlib.import_module("matplotlib")
         matplotlib.use("Agg")
@@ -205,8 +221,11 @@ def _page(path: Path, width: float, height: float) -> Iterator[Any]:
         raise MissingExtraError("A plot", "plot") from None
     with pyplot.rc_context(_STYLE):
         figure, axes = pyplot.subplots(figsize=(width, height), layout="constrained")
+        half = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             yield axes
-            figure.savefig(path)
+            figure.savefig(half, format=path.suffix[1:].lower())
+            half.replace(path)
         finally:
             pyplot.close(figure)
+            half.unlink(missing_ok=True)

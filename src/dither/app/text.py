@@ -2,13 +2,70 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
+
+_PLAIN = {
+    "ε": "eps",
+    "δ": "delta",
+    "ρ": "rho",
+    "μ": "mu",
+    "α": "alpha",
+    "Σ": "sum",
+    "σ": "sigma",
+    "≤": "<=",
+    "≥": ">=",
+    "≈": "~",
+    "∞": "inf",
+}
+_PLAIN |= {
+    "−": "-",
+    "–": "-",
+    "─": "-",
+    "×": "x",
+    "·": "*",
+    "±": "+-",
+    "→": "->",
+    "…": "...",
+    "“": '"',
+    "”": '"',
+    "√": "sqrt",
+    "′": "'",
+    "⁻": "-",
+}
+
+
+WIDTH = 80
+_SENTENCE_MAX = 800
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    """What a terminal's alphabet lacks, spelled in plain letters."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("dither_plain", _plain)
+
+
+def prepare() -> bool:
+    """Make both streams able to say anything: a letter that their alphabet lacks is spelled out. Whether stdout is there."""
+    there = sys.stdout is not None
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by whoever started us
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open to the end of the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="dither_plain")
+    return there
 
 
 def painted() -> bool:
@@ -33,14 +90,27 @@ def _paint(line: str) -> str:
     return line
 
 
+def command(start: str, flags: Sequence[str]) -> str:
+    """A command line to be copied, broken as a shell allows where it is longer than the page."""
+    lines = [f"  {start}"]
+    for flag in flags:
+        if len(lines[-1]) + len(flag) + 3 > WIDTH:
+            lines[-1] += " \\"
+            lines.append(" " * 7)
+        lines[-1] += f" {flag}"
+    return "\n".join(lines)
+
+
 def show_json(value: Mapping[str, Any]) -> None:
     """Write one JSON value; numbers that are infinite must already be null."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def complain(sentence: str, *, code: str, status: int, as_json: bool = False) -> int:
-    """One sentence on stderr (or one line of JSON), and the status to end with."""
-    said = " ".join(sentence.split())
+    """One sentence on stderr (or one line of JSON), and the status to end with; what was typed is cut, and steers no terminal."""
+    said = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(sentence.split()))
+    if len(said) > _SENTENCE_MAX:
+        said = f"{said[: _SENTENCE_MAX - 300]} … {said[-290:]}"
     click.echo(json.dumps({"error": {"code": code, "message": said}}, ensure_ascii=False) if as_json else f"dither: {said}", err=True)
     return status
 
