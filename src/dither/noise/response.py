@@ -84,7 +84,8 @@ class RandomizedResponseMechanism:
         independent. A respondent who answers again spends again.
     Edge cases:
         Any integer but 0 counts as True: no error depends on the answer. Floats are refused by type. An empty array stays
-        empty. ε = 0 tosses a fair coin, from which nothing can be estimated.
+        empty. ε = 0 tosses a fair coin, from which nothing can be estimated. The
+        same work is done for every true bit.
     Reference:
         Warner 1965; Kairouz, Oh & Viswanath 2016, Theorem 2 (optimal).
 
@@ -149,7 +150,8 @@ class KaryResponseMechanism:
         are independent. A respondent who answers again spends again.
     Edge cases:
         Codes are 0 … values − 1; others count as the nearest of these: no error depends on the answer. Floats are refused
-        by type. An empty array stays empty. ε = 0 answers uniformly, from which nothing can be estimated.
+        by type. An empty array stays empty. ε = 0 answers uniformly, from which nothing can be estimated. The same
+        work is done for every true code.
     Reference:
         Kairouz, Bonawitz & Ramage 2016, Section 2; variance: Wang, Blocki, Li & Jha 2017, Equation 4.
 

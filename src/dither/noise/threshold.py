@@ -88,7 +88,9 @@ class AboveThreshold:
     Edge cases:
         After ``hits`` yeses: refused, for good. A session cannot be copied, pickled or used after a fork: two branches
         would share the threshold's noise. Ties of noisy integers count as above. NaN and −∞ count as the lowest score,
-        +∞ as the highest (±2^40·Δ, where all scores are clipped). An empty list: nothing is asked.
+        +∞ as the highest (±2^40·Δ, where all scores are clipped). An empty list: nothing is asked. The time an answer
+        takes depends on its noise, not on the score; it tells at most what the answer tells and a little of the noise, so
+        answer on a fixed beat where that matters.
 
     Reference:
         Lyu, Su & Li 2017, Algorithm 7 and Theorems 2 to 5 (privacy, monotone scores, the best split 1 : (2·hits)^(2/3));

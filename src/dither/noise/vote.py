@@ -89,7 +89,8 @@ class EnsembleVote:
         any other change of a model. No valid votes, ties: decided by the noise; equal noisy counts by a fair draw. A
         wrong number of votes, or votes of a type that holds fractions, which are public: refused. A copy or a fork:
         refused. The answer or question after the last one paid for: refused before any noise is drawn. An exception on
-        the way out: that answer is spent.
+        the way out: that answer is spent. Threads may share a session. How long the models take is not hidden: answer on
+        a fixed beat, or run them where nobody can time them.
 
     Reference:
         Papernot et al. (2017), Section 3.1 (LNMax); Papernot et al. (2018), "Scalable private learning with PATE",
