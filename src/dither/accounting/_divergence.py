@@ -98,28 +98,30 @@ def discrete_laplace(orders: Array, noise_scale: float, shift: int) -> Array:
 # ------------------------------------------------------------------------------------------------ sampling a curve
 
 
-def interpolated(orders: Array, at_integers: Callable[[int], Array], highest: int) -> Array:
-    """K between integers by chords (a log-moment is convex in the order), from K(1) = 0 and K(2), …; ∞ above ``highest``."""
-    knots = np.concatenate(([0.0], at_integers(highest)))
-    low = np.clip(np.floor(orders).astype(np.int64), 1, highest - 1)
-    share = orders - low
-    with np.errstate(invalid="ignore"):
-        left = np.where(share < 1, (1 - share) * knots[low - 1], 0.0)
-        chord = left + np.where(share > 0, share * knots[low], 0.0)
-    return np.where(orders <= highest, chord, np.inf)
+def interpolated(orders: Array, whole: Array, moments: Array) -> Array:
+    """K between whole orders by chords (a log-moment is convex in the order, and 0 at 1); ∞ above the last."""
+    return np.asarray(np.interp(orders, np.append(1.0, whole), np.append(0.0, moments), right=np.inf))
 
 
-def _integers(curve: DivergenceCurve, highest: int) -> tuple[Array, Array]:
-    orders = np.arange(2.0, highest + 1.0)
-    return orders, (orders - 1) * curve(orders)
+def _integers(curve: DivergenceCurve, orders: Array) -> tuple[Array, Array, Array]:
+    """(j = 2 … highest, K there, those of them between which to draw chords)."""
+    highest = int(min(max(math.ceil(float(orders.max())), 2), INTEGERS_MAX))
+    whole = np.arange(2.0, highest + 1.0)
+    ends = np.unique(np.round(np.append(np.arange(2.0, 33.0), np.geomspace(33.0, INTEGERS_MAX, 60))))
+    return whole, (whole - 1) * curve(whole), np.append(ends[ends < highest], highest)
 
 
-def _log_binomials(order: int, q: float) -> Array:
-    """Log C(α, j) q^j (1−q)^{α−j} for j = 2 … α."""
-    j = np.arange(2.0, order + 1.0)
-    stay = (order - j) * math.log1p(-q) if q < 1 else np.where(j < order, -np.inf, 0.0)
-    choose = gammaln(order + 1.0) - gammaln(j + 1.0) - gammaln(order - j + 1.0)
-    return np.asarray(choose + j * math.log(q) + stay) + 1e-12
+def _log_binomials(ends: Array, whole: Array) -> Array:
+    """Log C(n, j) for n of ``ends`` (rows) and j of ``whole``; −∞ where j > n."""
+    n, j = ends[:, None], whole[None, :]
+    return np.where(j > n, -np.inf, gammaln(n + 1) - gammaln(j + 1) - gammaln(np.maximum(n - j, 0.0) + 1)) + 1e-12
+
+
+def _log_sums(ends: Array, whole: Array, q: float, grown: Array) -> Array:
+    """Log(1 + Σ_j C(n, j) q^j (1−q)^{n−j} e^grown) for every n of ``ends``."""
+    left = np.maximum(ends[:, None] - whole, 0.0)
+    stay = left * math.log1p(-q) if q < 1 else np.where(left > 0, -np.inf, 0.0)
+    return log1p_exp(logsumexp(_log_binomials(ends, whole) + whole * math.log(q) + stay + grown, axis=1))
 
 
 def _log_least(q: float, orders: Array) -> Array:
@@ -139,22 +141,14 @@ def present(curve: DivergenceCurve, q: float, orders: Array) -> tuple[Array, Arr
     """
     own = (orders - 1) * curve(orders)
     convex = log1p_exp(math.log(q) + log_expm1(own))
-    highest = int(min(max(math.ceil(float(orders.max())), 2), INTEGERS_MAX))
-    whole, moments = _integers(curve, highest)
+    whole, moments, ends = _integers(curve, orders)
     grown = log_expm1(moments)
-
-    def removal(top: int) -> Array:
-        return np.array([float(log1p_exp(logsumexp(_log_binomials(n, q) + grown[: n - 1]))) for n in range(2, top + 1)])
-
-    def published(top: int) -> Array:
-        threefold = np.where(whole >= 3, math.log(3.0) + moments + np.log1p(-np.exp(-moments) / 3), grown)
-        return np.array([float(log1p_exp(logsumexp(_log_binomials(n, q) + threefold[: n - 1]))) for n in range(2, top + 1)])
-
+    threefold = np.where(whole >= 3, math.log(3.0) + moments + np.log1p(-np.exp(-moments) / 3), grown)
     chord = np.full_like(orders, np.inf)
     if q < 1:  # (1+u)^{1−α} − 1 + (α−1)u is at most u²·(its value at −q)/q² for every u ≥ −q
         chord = log1p_exp(_log_least(q, orders) + grown[0])
-    away = np.minimum(convex, interpolated(orders, removal, highest))
-    both = interpolated(orders, published, highest)
+    away = np.minimum(convex, interpolated(orders, ends, _log_sums(ends, whole, q, grown)))
+    both = interpolated(orders, ends, _log_sums(ends, whole, q, threefold))
     back = np.minimum(np.minimum(convex, chord), both)
     return np.minimum(away, own) * _ROUNDING, np.minimum(back, own) * _ROUNDING
 
@@ -165,23 +159,15 @@ def replaced(curve: DivergenceCurve, pure: float, q: float, orders: Array) -> Ar
     Wang, Balle & Kasiviswanathan 2019, Theorem 9, at integers; chords between; 1 + q(e^K − 1) above the last.
     """
     own = (orders - 1) * curve(orders)
-    highest = int(min(max(math.ceil(float(orders.max())), 2), INTEGERS_MAX))
-    whole, moments = _integers(curve, highest)
+    whole, moments, ends = _integers(curve, orders)
     log_pure = float(log_expm1(np.array(pure))) if pure < 700 else math.inf
     second = min(math.log(4.0) + float(log_expm1(moments[:1])[0]), float(moments[0]) + min(math.log(2.0), 2 * log_pure))
     terms = moments + np.minimum(math.log(2.0), whole * log_pure)
     terms[0] = second
 
-    def sums(top: int) -> Array:
-        found = []
-        for n in range(2, top + 1):
-            j = whole[: n - 1]
-            choose = gammaln(n + 1.0) - gammaln(j + 1.0) - gammaln(n - j + 1.0)
-            found.append(float(log1p_exp(logsumexp(choose + j * math.log(q) + terms[: n - 1]) + 1e-12)))
-        return np.array(found)
-
+    sums = log1p_exp(logsumexp(_log_binomials(ends, whole) + whole * math.log(q) + terms, axis=1))
     convex = log1p_exp(math.log(q) + log_expm1(own))
-    return np.minimum(np.minimum(convex, interpolated(orders, sums, highest)), own) * _ROUNDING
+    return np.minimum(np.minimum(convex, interpolated(orders, ends, sums)), own) * _ROUNDING
 
 
 def mixed(log_weights: Array, moments: list[Array]) -> Array:
@@ -190,10 +176,7 @@ def mixed(log_weights: Array, moments: list[Array]) -> Array:
     return log1p_exp(logsumexp(log_weights[:, None] + grown, axis=0)) * _ROUNDING
 
 
-def two_hops(first: DivergenceCurve, second: DivergenceCurve, orders: Array) -> Array:
-    """D(P‖R) ≤ (α − 1/p)/(α − 1)·D_{pα}(P‖Q) + D_{(pα−1)/(p−1)}(Q‖R) for every p > 1 (Mironov 2017, Proposition 11)."""
-    best = np.full_like(orders, np.inf)
-    for p in (1.25, 1.5, 2.0, 3.0):
-        hop = (orders - 1 / p) / (orders - 1) * first(p * orders) + second((p * orders - 1) / (p - 1))
-        best = np.minimum(best, hop)
-    return best * _ROUNDING
+def two_hops(moment: DivergenceCurve, orders: Array) -> Array:
+    """K of two moves, each of ``moment``: K(pα)/p + (1 − 1/p)K((pα − 1)/(p − 1)) for every p > 1 (Mironov 2017, Proposition 11)."""
+    hops = [moment(p * orders) / p + (1 - 1 / p) * moment((p * orders - 1) / (p - 1)) for p in (1.25, 1.4, 1.6, 1.8, 2.0, 2.3, 2.7, 3.0)]
+    return np.asarray(np.minimum.reduce(hops) * _ROUNDING)

@@ -35,6 +35,7 @@ ORDER_MAX = 1e9
 GROUP_MAX = 10**6
 _COPIES_MAX = 16
 _SPREAD_MAX = 16
+_DECADE = 96
 _ORDERS = 1 + np.geomspace(1e-4, 1e6, 61)
 
 
@@ -179,9 +180,10 @@ def _composite(event: ev.Event, move: Move, orders: Array, memo: _Memo) -> Array
 
 def _spread(inner: ev.Event, move: Move, orders: Array, memo: _Memo) -> Array:
     """One pass over shuffled batches: the group may share a batch or fall on several, whichever costs most."""
-    if move.group == 1:
+    if move.group == 1 or _gaussian_noise(inner, move) is not None:  # shifts of Σ kᵢ ≤ k are never longer than k in one batch
         return _divergence(inner, move, orders, memo)
-    return _most([inner] * min(move.group, _SPREAD_MAX + 1), move, orders, memo)
+    chain = _group_chain(inner, move, orders)
+    return np.minimum(_most([inner] * move.group, move, orders, memo), chain) if move.group <= _SPREAD_MAX else chain
 
 
 def _most(members: list[ev.Event], move: Move, orders: Array, memo: _Memo) -> Array:
@@ -206,36 +208,42 @@ def _most(members: list[ev.Event], move: Move, orders: Array, memo: _Memo) -> Ar
 def _parallel(event: ev.Parallel, move: Move, orders: Array, memo: _Memo) -> Array:
     """Present or absent, a unit touches one part. Replaced, it stays in one, or leaves one and enters another."""
     members = list(event.events)
-    present = Move()
     if not move.replace:
         return _most(members, replace(move, steps=1), orders, memo)
     if move.group > 1:
         return _group_chain(event, move, orders)
     stays = np.maximum.reduce([_divergence(m, move, orders, memo) for m in dict.fromkeys(members)])
-    moves = _most(members, replace(present, group=2), orders, memo) if len(members) > 1 else stays
-    apart = np.sort([_divergence(m, present, orders, memo) for m in members], axis=0)[-2:].sum(axis=0)
-    return np.maximum(stays, np.minimum(apart, moves)) if len(members) > 1 else np.asarray(stays)
+    apart = np.sort([_divergence(m, Move(), orders, memo) for m in members], axis=0)[-2:].sum(axis=0)
+    return np.maximum(stays, apart) if len(members) > 1 else np.asarray(stays)
+
+
+def _knots(top: float) -> Array:
+    """Orders up to at least ``top``, the same whatever is asked, so that what was computed at them is found again."""
+    return np.asarray(1 + 10.0 ** (np.arange(-3 * _DECADE, math.ceil(_DECADE * math.log10(top)) + 2) / _DECADE))
+
+
+def _chord(knots: Array, moments: Array, at: Array) -> Array:
+    """K is convex and 0 at order 1, so it lies below its chords; ∞ beyond the last."""
+    return np.asarray(np.interp(at, np.append(1.0, knots), np.append(0.0, moments), right=np.inf))
+
+
+def _rising(knots: Array, moments: Array) -> Array:
+    """K with D = K/(α − 1) made nondecreasing from above."""
+    return np.asarray((knots - 1) * np.minimum.accumulate((moments / (knots - 1))[::-1])[::-1])
 
 
 def _group_chain(event: ev.Event, move: Move, orders: Array) -> Array:
-    """A group of 2^c as c doublings of the path from one dataset to the other (Mironov 2017, Proposition 2, kept exact)."""
-    hops = (move.group - 1).bit_length()
-    if hops > 8:
-        return np.full_like(orders, np.inf)
-    one = replace(move, group=1)
+    """A group of k as k moves in a row: K of a + b moves is at most ½K_a(2α) + ½K_b(2α − 1) (Mironov 2017, Proposition 11, p = 2)."""
+    knots = _knots(float(orders.max()) * 2.1 ** ((move.group - 1).bit_length() + 1))
+    moments = {1: (knots - 1) * _curve(event, replace(move, group=1), knots)}
 
-    def path(c: int) -> dv.DivergenceCurve:
-        if c == 0:
-            return lambda a: _curve(event, one, a)
-        half = path(c - 1)
+    def moves(k: int) -> Array:
+        if k not in moments:
+            left, right = moves(k // 2), moves(k - k // 2)
+            moments[k] = _rising(knots, 0.5 * _chord(knots, left, 2 * knots) + 0.5 * _chord(knots, right, 2 * knots - 1))
+        return moments[k]
 
-        def doubled(a: Array) -> Array:
-            safe = np.maximum(a, 1.25)
-            return np.asarray((safe - 0.5) / (safe - 1) * half(2 * safe) + half(2 * safe - 1))
-
-        return doubled
-
-    return path(hops)(orders) * (1 + 1e-12)
+    return _chord(knots, moves(move.group), orders) / (orders - 1) * (1 + 1e-12)
 
 
 # ------------------------------------------------------------------------------------------------ samplers
@@ -307,12 +315,9 @@ def _subsample(event: ev.Subsample, move: Move, orders: Array) -> Array:
 
 def _replaced_poisson(inner: ev.Event, q: float, orders: Array) -> Array:
     """K when a unit's data are replaced: through the dataset without it, or as overlapping mixtures."""
-
-    def half(a: Array) -> Array:
-        found = np.maximum(*_one_sided(inner, Move(), q, a)) / (a - 1)
-        return np.asarray(np.minimum.accumulate(found[::-1])[::-1])
-
-    hops = (orders - 1) * dv.two_hops(half, half, orders)
+    knots = _knots(5 * float(orders.max()))
+    half = _rising(knots, np.maximum(*_one_sided(inner, Move(), q, knots)))
+    hops = dv.two_hops(lambda at: _chord(knots, half, at), orders)
     sigma = _gaussian_noise(inner, SWAP_OF_PRESENCE)
     if sigma is not None:  # it dominates presence against absence too
         return np.minimum(hops, [replaced_gaussian(sigma, q, a) for a in orders.tolist()])
