@@ -2,6 +2,7 @@
 
 import json
 import math
+from fractions import Fraction
 from itertools import product
 
 import pytest
@@ -11,7 +12,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from dither import events as ev
 from dither.accounting import deployments, explain, loss, tables
-from dither.core.errors import DitherError
+from dither.core.errors import DitherError, InputError
 from dither.core.units import Guarantee, Neighbors, PrivacyUnit, Trust
 
 UNIT = PrivacyUnit(dataset="the data")
@@ -245,3 +246,42 @@ def test_wrong_input_is_told(call, said):
     with pytest.raises(DitherError) as caught:
         call()
     assert said in str(caught.value)
+
+
+def test_a_delta_of_one_over_the_population_is_found_whatever_floats_say():
+    for n in (3, 7, 49, 1_000, 60_000, 999_983, 10**12):
+        assert "1/population" in bare(1, 1 / n, population=n).warnings[0]
+        assert not any("1/population" in w for w in bare(1, 0.999 / n, population=n).warnings)
+
+
+def test_the_group_rule_is_an_upper_bound_for_tiny_epsilons_too():
+    for epsilon in (0.0, 5e-324, 1e-300, 1e-13, 1e-9, 1e-3):
+        for size in (2, 1_000, 1_000_000):
+            exact = sum(Fraction(epsilon) * i for i in (0, size - 1)) * size / 2 + size  # Σ(1 + iε) ≤ Σe^{iε}
+            assert bare(epsilon, 1e-9, group=size).groups[0].delta >= float(exact) * 1e-9 * (1 - 1e-15)
+
+
+def test_a_replaced_unit_is_asked_about_as_one():
+    text = bare(1.0).to_text()
+    assert "is one row in the data?" in text
+    swapped = explain(Guarantee(1.0, 0.0, PrivacyUnit(dataset="d", key="user_id", neighbors=Neighbors.REPLACE))).to_text()
+    assert "which of two values does one user_id have?" in " ".join(swapped.split())
+
+
+def test_a_figure_that_was_not_found_again_is_marked():
+    doubtful = {d.name for d in deployments() if not d.confirmed}
+    assert 0 < len(doubtful) < len(deployments()) / 2
+    text = bare(4.0).to_text(nearest=30)
+    assert text.count("[?]") == 1 + len([d for d in deployments() if d.epsilon and not d.confirmed])
+    near = bare(1.0).to_text(nearest=1)
+    assert ("[?]" in near) == (not bare(1.0).nearest(1)[0].confirmed)
+    assert bare(1.0).to_dict()["deployments"][0]["confirmed"] is True
+
+
+@pytest.mark.parametrize("bad", [b"5", "5", {2}, {2: 3}, range(2), None, [b"1"], [[2]], [2] * 1_001])
+def test_priors_and_groups_are_numbers_or_lists_of_them(bad):
+    for option in ("prior", "group"):
+        with pytest.raises(InputError, match=f"{option}="):
+            bare(1, **{option: bad})
+    with pytest.raises(InputError, match="prior="):
+        bare(1, prior=5e-324)

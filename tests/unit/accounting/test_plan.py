@@ -5,7 +5,7 @@ import pytest
 from dither.accounting import Schedule, calibrate, loss, plan_training
 from dither.core.errors import DitherError
 from dither.core.events import from_dict
-from dither.core.units import Neighbors, PrivacyUnit
+from dither.core.units import Neighbors, PrivacyUnit, Trust
 
 FACTS = {"population": 60_000, "epochs": 20, "batch": 256, "epsilon": 3.0, "delta": 1e-6}
 
@@ -116,3 +116,23 @@ def test_wrong_input_is_told(changed, said):
     with pytest.raises(DitherError) as caught:
         plan_training(**FACTS | changed)
     assert said in str(caught.value)
+
+
+def test_what_cannot_be_doubled_is_said_not_dropped():
+    made = plan_training(population=100, epochs=1, batch=60, epsilon=600, delta=1e-3)
+    assert [o.name for o in made.options] == ["this plan", "epochs ×2", "population ×2"]
+    told = " ".join(made.to_text().split())
+    assert "batch ×2 is left out: batch=120 is not allowed" in told
+    assert "ε ×2 is left out: epsilon=1200.0 is not allowed" in told
+
+
+def test_the_trust_model_is_kept():
+    made = plan_training(population=100, epochs=1, batch=60, epsilon=2, delta=1e-3, trust=Trust.DISTRIBUTED)
+    assert made.to_dict()["target"]["trust"] == "distributed"
+    assert "distributed" in made.to_text()
+
+
+@pytest.mark.parametrize("population", [3, 49, 1_000, 999_983])
+def test_a_delta_of_one_over_the_population_warns(population):
+    made = plan_training(population=population, epochs=1, batch=1, epsilon=2, delta=1 / population)
+    assert "1/population" in made.warnings[0]
