@@ -36,6 +36,7 @@ _EXACT = 2.0**53
 _SNAPPED_MAX = 2.0**52
 _SUMMED_MAX = 1e4
 _CLOSE = 1e-13
+_CHUNK = 1 << 14  # what is worked on at a time, to stay in the cache
 
 Many: TypeAlias = Sequence[Any] | NDArray[Any]
 Law: TypeAlias = Literal["laplace", "gaussian"]
@@ -124,8 +125,11 @@ def _whole_bounds(bounds: tuple[float, float]) -> tuple[int, int]:
 
 
 def _on_floats(law: Law, scale: float, step: float, found: Floats, rng: Rng) -> Floats:
-    noise = (samplers.laplace if law == "laplace" else samplers.gaussian)(scale, size=found.size, rng=rng)
-    return samplers.add_noise(found.reshape(-1), noise, step).reshape(found.shape)
+    made = (samplers.laplace if law == "laplace" else samplers.gaussian)(scale, size=found.size, rng=rng)
+    values = found.reshape(-1)
+    for start in range(0, made.size, _CHUNK):  # one grid for both: a sum is rounded once, as a function of the exact sum
+        made[start : start + _CHUNK] += samplers.snap(values[start : start + _CHUNK], step)
+    return made.reshape(found.shape)
 
 
 def _on_integers(law: Law, scale: float, step: float, found: Integers, rng: Rng) -> Floats:
@@ -175,8 +179,7 @@ def tail_of(confidence: object, *, dimension: int = 1, joint: bool = False) -> f
     if not 0 < level < 1:
         raise checks.refuse("confidence", confidence, "a number > 0 and < 1, such as 0.95")
     count = checks.count("dimension", dimension)
-    tail = min(float(1 - Fraction(level)), 1 - 2.0**-53)
-    return -math.expm1(math.log1p(-tail) / count) * (1 - _CLOSE) if joint else tail
+    return -math.expm1(math.log(level) / count) * (1 - _CLOSE) if joint else down(1 - Fraction(level))
 
 
 def _grid_interval(reach: float, step: float, confidence: float) -> Accuracy:

@@ -1,5 +1,6 @@
 """Laplace and Gaussian on the grid, discrete ones on the integers: what runs, what is priced, and what must not show."""
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -111,7 +112,32 @@ def test_the_event_is_the_noise_multiplier_that_was_given():
     for multiplier in (0.3, 1.1, 17.0):
         assert GaussianMechanism(noise_multiplier=multiplier, sensitivity=0.7).event == Gaussian(multiplier)
         assert LaplaceMechanism(noise_multiplier=multiplier, sensitivity=0.7).event == Laplace(multiplier)
-        assert DiscreteLaplaceMechanism.from_noise_multiplier(multiplier, sensitivity=3).event.noise_scale >= 3 * multiplier
+        laplace = DiscreteLaplaceMechanism.from_noise_multiplier(multiplier, sensitivity=3, changes=2)
+        gaussian = DiscreteGaussianMechanism.from_noise_multiplier(multiplier, sensitivity=3, changes=2)
+        assert Fraction(laplace.noise_scale) >= 3 * Fraction(multiplier)
+        assert Fraction(gaussian.noise_std) >= 3 * Fraction(multiplier)
+        assert laplace.noise_scale == gaussian.noise_std == pytest.approx(3 * multiplier)
+        assert laplace.event == Repeat(DiscreteLaplace(laplace.noise_scale, 3), 2)
+        assert gaussian.event == Repeat(DiscreteGaussian(gaussian.noise_std, 3), 2)
+
+
+def test_one_unit_of_sensitivity_and_one_change_unless_said_otherwise():
+    for kind in FLOATS:
+        assert kind(noise_multiplier=2.0).sensitivity == 1.0
+    assert LaplaceMechanism.calibrated(epsilon=0.5) == LaplaceMechanism.from_noise_scale(2.0) == LaplaceMechanism(noise_multiplier=2.0)
+    assert GaussianMechanism.from_noise_std(2.0) == GaussianMechanism(noise_multiplier=2.0)
+    assert GaussianMechanism.calibrated(epsilon=1, delta=1e-5).sensitivity == 1.0
+    discrete = DiscreteLaplaceMechanism(noise_scale=2.0, sensitivity=1, changes=1)
+    assert DiscreteLaplaceMechanism.calibrated(epsilon=0.5) == DiscreteLaplaceMechanism.from_noise_multiplier(2.0) == discrete
+    gaussian = DiscreteGaussianMechanism(noise_std=2.0, sensitivity=1, changes=1)
+    assert DiscreteGaussianMechanism.from_noise_multiplier(2.0) == gaussian == DiscreteGaussianMechanism(noise_std=2.0)
+    assert DiscreteGaussianMechanism.calibrated(epsilon=1, delta=1e-5).sensitivity == 1
+
+
+def test_the_largest_epsilon_has_a_mechanism():
+    for sensitivity in range(1, 60):
+        assert DiscreteLaplaceMechanism.calibrated(epsilon=1000, sensitivity=sensitivity).noise_scale == pytest.approx(sensitivity / 1000)
+    assert LaplaceMechanism.calibrated(epsilon=1000).noise_multiplier == pytest.approx(1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1 / 3, 1.0, 7.7, 1000.0])
@@ -220,25 +246,31 @@ def test_nan_counts_as_zero_and_everything_is_clamped_into_the_bounds():
     free = GaussianMechanism(noise_multiplier=1e-3, sensitivity=1e-6)
     assert free.measure([NAN, 7.0]).value == pytest.approx([0, 7], abs=1e-6)
     assert free.measure(INF).value == pytest.approx(2.0**960)
-    wide = GaussianMechanism(noise_multiplier=1e-3, bounds=(0.5, 2.0**60))
-    assert wide.measure(np.array([0, 2**61, 3])).value == pytest.approx([1, 2.0**60, 3], abs=1)
+    wide = GaussianMechanism(noise_multiplier=1e-3, sensitivity=1e-6, bounds=(0.5, 2.0**60))
+    assert wide.measure(np.array([0, 2**61, 3])).value == pytest.approx([1, 2.0**60, 3], abs=1e-6)
+    assert wide.measure([0.0, 2.0**61, 3.25]).value == pytest.approx([0.5, 2.0**60, 3.25], abs=1e-6)
 
 
 def test_scalars_and_arrays_run_the_same_mechanism(monkeypatch):
+    planted = [0]
+
     def fake(scale, size=None, rng=None):
-        return 5 * samplers.grid_step(scale) if size is None else np.full(size, 5 * samplers.grid_step(scale))
+        return fake_whole(scale, size) * samplers.grid_step(scale)
 
     def fake_whole(scale, size=None, rng=None):
-        return 12345678901 if size is None else np.full(size, 12345678901)
+        return planted[0] if size is None else np.full(size, planted[0])
 
     for name in ("laplace", "gaussian"):
         monkeypatch.setattr(samplers, name, fake)
         monkeypatch.setattr(samplers, f"rounded_{name}", fake_whole)
-    for kind in FLOATS:
-        for sensitivity in (2.0**-30, 1e-3, 1.0, 1e9, 1e15, 1e25):
+    for kind, noise in itertools.product(FLOATS, (5, -7, 12345678901)):
+        planted[0] = noise
+        for sensitivity in (2.0**-30, 1e-3, 1.0, 1e9, 2.0**40, 1e15, 1e25):
             mechanism = kind(noise_multiplier=1.3, sensitivity=sensitivity)
             for value in (0.0, 0.1, -0.7, 1e17, -3e22, 1e300, 2.0**961, 3, -3, 2**53 + 1, 2**62, -(2**70)):
                 assert mechanism.measure(value).value == mechanism.measure([value]).value[0], (sensitivity, value)
+            for value in (0, 3, -(2**30), 2**53):  # a whole number is the same number whatever its type
+                assert mechanism.measure(value).value == mechanism.measure(float(value)).value, (sensitivity, value)
 
 
 # ------------------------------------------------------------------------------------------------ what must not show
@@ -283,7 +315,7 @@ def test_outputs_lie_on_the_grid_whatever_the_value(kind, value):
     assert not np.any(np.signbit(outputs) & (outputs == 0))
 
 
-@pytest.mark.parametrize("sensitivity", [2.0**-300, 2.0**-40, 1e-9, 1e-3, 1.0, 37.0, 1e9, 2.0**50, 1e18, 1e19, 1e30])
+@pytest.mark.parametrize("sensitivity", [2.0**-300, 2.0**-40, 1e-9, 1e-3, 1.0, 37.0, 1e9, 2.0**40, 2.0**50, 1e18, 1e19, 1e30])
 @pytest.mark.parametrize("single", [True, False])
 def test_the_output_is_a_function_of_the_exact_sum(monkeypatch, sensitivity, single):
     """Integers a and a + d with noise z and z − d/step: one exact sum, so one output, be a beside 2**53 or not."""
@@ -308,11 +340,51 @@ def test_the_output_is_a_function_of_the_exact_sum(monkeypatch, sensitivity, sin
                 assert output(base, noise) == output(base + apart, int(noise - moved)), (base, noise, shift)
 
 
+@pytest.mark.parametrize("sensitivity", [1e-200, 1e-3, 1.0, 2.0**40, 1e30, 1e250])
+@pytest.mark.parametrize("single", [True, False])
+def test_the_output_on_floats_is_a_function_of_the_exact_sum(monkeypatch, sensitivity, single):
+    """As above, for floats: v and v + d, whole numbers of steps, under noise z and z − d; then values that are moved to such."""
+    mechanism = LaplaceMechanism(noise_multiplier=1.0, sensitivity=sensitivity)
+    step, planted = mechanism.step, [0]
+    monkeypatch.setattr(
+        samplers, "laplace", lambda scale, size=None, rng=None: planted[0] * step if size is None else np.full(size, planted[0] * step)
+    )
+
+    def output(value, noise):
+        planted[0] = noise
+        made = mechanism.measure(value).value if single else mechanism.measure(np.array([value])).value[0]
+        return np.float64(made).tobytes()  # to the last bit, the sign of zero too
+
+    random = np.random.default_rng(8)
+    for places in (1, 20, 40, 52, 53, 54, 60, 90):
+        for _ in range(20):
+            start = float(random.integers(-(2**52), 2**52)) * 2.0 ** (places - 52)
+            base = round(start) if places <= 52 else int(start)
+            shift = int(random.integers(-(2**40), 2**40)) * max(1, 2 ** (places - 52))
+            noise = int(random.integers(-(2**47), 2**47))
+            if abs(noise - shift) >= 2**49 or Fraction(float(base + shift)) != base + shift:
+                continue
+            assert output(base * step, noise) == output((base + shift) * step, noise - shift)
+            if places <= 51:
+                assert output(base * step, noise) == output((base + 0.49) * step, noise) == output((base - 0.49) * step, noise)
+    assert output(0.0, 0) == output(-0.0, 0) == output(step, -1) == output(-step, 1) == np.float64(0.0).tobytes()
+
+
 def test_large_integers_are_not_rounded_apart():
     """2**53 and 2**53 + 1 as floats are 0 or 2 apart: cast first, and sensitivity 1 is not what it says."""
-    mechanism = GaussianMechanism(noise_multiplier=1e-3, sensitivity=1)
-    moved = [mechanism.measure(2**60 + k, seeded()).value - 2.0**60 for k in (0, 1, 200)]
-    assert moved == [0, 0, 256]  # only the last rounding, of the exact sum, is left
+    for bounds in (None, (0.0, 2.0**61), (-(2.0**61), 2.0**61)):
+        mechanism = GaussianMechanism(noise_multiplier=1e-3, sensitivity=1, bounds=bounds)
+        moved = [mechanism.measure(2**60 + k, seeded()).value - 2.0**60 for k in (0, 1, 200)]
+        assert moved == [0, 0, 256]  # only the last rounding, of the exact sum, is left
+
+
+def test_bounds_round_no_large_integers(monkeypatch):
+    """Of 2**53 + 1 and 2**53 + 2 as floats, one moves by 1 and the other not at all."""
+    seen = []
+    monkeypatch.setattr(numeric, "_on_integers", lambda law, scale, step, found, rng: seen.append(found.tolist()) or found.astype(float))
+    for bounds in ((0.0, 2.0**61), (-(2.0**61), 1e18), (0.5, 2.0**55)):
+        GaussianMechanism(noise_multiplier=1.0, bounds=bounds).measure([2**53 + 1, 2**53 + 2])
+    assert seen == [[2**53 + 1, 2**53 + 2]] * 3
 
 
 def test_the_snapped_values_keep_to_the_snapped_sensitivity(monkeypatch):
@@ -449,8 +521,13 @@ def test_discrete_intervals_are_the_least_whole_ones(noise, confidence):
 
 
 def test_wide_discrete_gaussians_have_a_valid_interval():
-    exact, wide = (DiscreteGaussianMechanism(noise_std=s).interval(0.95).half_width for s in (1e4, 1.0001e4))
-    assert exact <= wide <= exact + 4
+    """Beyond the noise that is summed up: at most one wider than by the sum, never narrower."""
+    for std in (10_001.3, 12_345.6):
+        weights = np.exp(-0.5 * (np.arange(40 * std) / std) ** 2)
+        outside = 1 - (2 * np.cumsum(weights) - 1) / (2 * weights.sum() - 1)  # beyond k, off by less than 1e-12
+        for confidence in (1e-3, 0.3, 0.5, 0.8, 0.9, 0.95, 0.99, 0.9999):
+            least = np.argmax(outside <= 1 - confidence + 1e-12)
+            assert least <= DiscreteGaussianMechanism(noise_std=std).interval(confidence).half_width <= least + 1
 
 
 def test_joint_intervals_hold_for_all_coordinates():
@@ -460,6 +537,15 @@ def test_joint_intervals_hold_for_all_coordinates():
     outputs = GaussianMechanism(noise_multiplier=1.0).measure(np.zeros((400, 1000)), seeded()).value
     assert 0.9 < np.mean(np.all(np.abs(outputs) <= joint, axis=1)) < 0.99
     assert tail_of(0.95, dimension=1, joint=True) == pytest.approx(0.05)
+    with mp.workdps(60):
+        for confidence, dimension in itertools.product((1e-9, 0.3, 0.95, 1 - 1e-12), (1, 2, 1000, 10**9)):
+            exact = 1 - mp.mpf(confidence) ** (mp.mpf(1) / dimension)
+            assert exact * (1 - mp.mpf("2e-13")) <= mp.mpf(tail_of(confidence, dimension=dimension, joint=True)) <= exact
+            assert tail_of(confidence, dimension=dimension) == tail_of(confidence) <= 1 - Fraction(confidence)
+            assert type(tail_of(confidence)) is float
+    for mechanism in (LaplaceMechanism(noise_multiplier=1.0), GaussianMechanism(noise_multiplier=1.0), *WHOLES):
+        assert mechanism.interval(0.9) == mechanism.interval(0.9, dimension=1, joint=True)
+        assert mechanism.interval(0.9, dimension=2, joint=True).half_width > mechanism.interval(0.9, dimension=2).half_width
 
 
 @pytest.mark.parametrize("bad", [0, 1, -0.5, 1.5, NAN, "0.9", True, None])
