@@ -64,6 +64,9 @@ class Comparison:
     group: int
     rows: tuple[Row, ...]
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     @property
     def tight(self) -> Row:
         """The figure that dither charges."""

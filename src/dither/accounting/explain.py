@@ -137,6 +137,9 @@ class Explanation:
     notes: tuple[str, ...]
     deployments: tuple[Deployment, ...]
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     @property
     def best_guess(self) -> float:
         """How often the best attack guesses right between two equally likely neighbours."""

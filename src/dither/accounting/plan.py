@@ -110,6 +110,9 @@ class TrainingPlan:
     warnings: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return self.to_text()
+
     @property
     def schedule(self) -> Schedule:
         """Population, epochs, batch and sampling."""

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from dither.accounting import Schedule, calibrate, loss, plan_training
+from dither import events as ev
+from dither.accounting import Schedule, calibrate, compare, explain, loss, plan_training
 from dither.core.errors import DitherError
 from dither.core.events import from_dict
 from dither.core.units import Neighbors, PrivacyUnit, Trust
@@ -136,3 +137,8 @@ def test_the_trust_model_is_kept():
 def test_a_delta_of_one_over_the_population_warns(population):
     made = plan_training(population=population, epochs=1, batch=1, epsilon=2, delta=1 / population)
     assert "1/population" in made.warnings[0]
+
+
+def test_what_is_printed_is_the_page(plan):
+    compared, told = compare(ev.PureDp(1.0), 1e-6), explain(ev.PureDp(1.0))
+    assert (str(plan), str(compared), str(told)) == (plan.to_text(), compared.to_text(), told.to_text())
