@@ -63,7 +63,7 @@ class GridSum:
         5
         """
         rows = self._steps(values).reshape(-1)
-        chunk = max(1, INTEGER_MAX // max(abs(s) for s in self.per_row))
+        chunk = self._chunk
         return sum(int(np.sum(rows[k : k + chunk])) for k in range(0, rows.size, chunk))
 
     def totals(self, values: object, groups: object, count: int) -> list[int]:
@@ -80,13 +80,18 @@ class GridSum:
             raise checks.refuse("groups", "an array of another shape or type", "one whole number for each value")
         kept = (indices.reshape(-1) >= 0) & (indices.reshape(-1) < count)
         where, what = indices.reshape(-1)[kept].astype(np.intp), rows[kept]
-        chunk = max(1, INTEGER_MAX // max(abs(s) for s in self.per_row))
+        chunk = self._chunk
         made = [0] * count
-        for k in range(0, max(what.size, 1), chunk):
+        for k in range(0, what.size, chunk):
             part = np.zeros(count, dtype=np.int64)
             np.add.at(part, where[k : k + chunk], what[k : k + chunk])
             made = [total + int(more) for total, more in zip(made, part, strict=True)]
         return made
+
+    @property
+    def _chunk(self) -> int:
+        """So many rows can be added up without overflow: one at least, as none is more than ``INTEGER_MAX`` steps."""
+        return INTEGER_MAX // max(abs(s) for s in self.per_row)
 
     def value(self, steps: float) -> float:
         """The number that so many steps stand for (apply it to what the mechanism returned).

@@ -111,6 +111,7 @@ def test_means_and_variances():
     assert mean(0, 10, fixed, rows=100).l1 == pytest.approx(0.2)
     assert variance(0, 10, FIXED, rows=10).l1 == pytest.approx(9)
     assert variance(0, 2, fixed, rows=3).l1 == pytest.approx(8 / 9)
+    assert mean(0, 10, fixed, rows=1).l1 == 10  # no more rows move than there are
     assert [p.l1 for p in mean_parts(100, 200, Contribution(rows_per_unit=2))] == [100, 2]
     assert [p.l1 for p in variance_parts(-3, 3, REPLACE)] == [9, 6, 1]
 
@@ -123,11 +124,30 @@ def test_linear_queries():
     assert linear_queries(triangle, Contribution(rows_per_unit=2)).l1 == 6
     assert linear_queries(triangle, Contribution(groups_per_unit=2, rows_per_group=1)).l1 == 5
     assert linear_queries([[3], [4]]).l2 == 5
+    assert linear_queries([[3, 3], [0, 0]], Contribution(rows_per_unit=2, rows_per_group=1)).linf == 6
     third = linear_queries([[1 / 3]] * 3)
     assert Fraction(third.l1) >= 3 * Fraction(1 / 3)
     assert Fraction(third.l2) ** 2 >= 3 * Fraction(1 / 3) ** 2
     wide = linear_queries(np.ones((1, 600)), REPLACE)
     assert "upper bound" in wide.explanation
+
+
+def test_long_columns_and_large_whole_numbers_are_rounded_up():
+    """Sums of squares that float64 cannot hold, of one sign or the other, and thousands of roundings all in one direction."""
+    for sign in (1, -1):
+        for start in (2**26 + 1, 2**30 + 1, 2**40 + 1):
+            whole = np.array([[sign * (start + 2 * k), 1] for k in range(50)], dtype=np.float64)
+            assert Fraction(linear_queries(whole).l2) ** 2 >= sum(Fraction(v) ** 2 for v in whole[:, 0].tolist())
+    for value in (0.1, 0.7, 1 / 3, 1.1):
+        stated = linear_queries(np.full((50_000, 2), value))
+        assert Fraction(stated.l1) >= 50_000 * Fraction(value)
+        assert Fraction(stated.l2) ** 2 >= 50_000 * Fraction(value) ** 2
+    random = np.random.default_rng(9)
+    for _ in range(200):
+        pair = random.normal(size=(1, 2)) * 10.0 ** random.integers(-3, 3, (1, 2))
+        one, other = (Fraction(v) for v in pair[0].tolist())
+        stated = linear_queries(pair, REPLACE)
+        assert min(Fraction(stated.linf), Fraction(stated.l1), Fraction(stated.l2)) >= max(abs(one - other), abs(one), abs(other))
 
 
 @pytest.mark.parametrize("size", [1e-100, 1e-170, 1e-200, 1e-300, 5e-324, 1e150])
@@ -157,6 +177,37 @@ def test_every_answer_is_explained(result):
     assert len(result.explanation) > 30
     assert str(result).startswith(result.statistic)
     assert "L1" in str(result)
+
+
+FIVE = {"rows_per_unit": 5, "rows_per_group": 2}
+HELD = "As one unit holds up to 5 rows (5 groups, 2 rows in each, at most) and is"
+
+
+@pytest.mark.parametrize(
+    ("result", "text"),
+    [
+        (count(), "As one unit holds one row and is added or removed, the count moves by at most 1."),
+        (count(FIXED), "holds exactly one row and is replaced, the count moves by at most 0: as many rows come as go"),
+        (histogram(Contribution(**FIVE)), f"{HELD} added or removed, it fills 2 groups with 2 rows each and one with 1."),
+        (histogram(Contribution(**FIVE, neighbors="replace")), "and one with 1; another unit may do so in other groups"),
+        (histogram(), "it fills 1 groups with 1 rows each."),
+        (bounded_sum(-2, 5, Contribution(**FIVE)), "Values are clamped to [-2, 5]. " + HELD),
+        (bounded_sum(-2, 5, Contribution(**FIVE)), "its rows add up to at most 25 in size. It holds for exact sums only"),
+        (bounded_sum(-2, 5, Contribution(**FIVE, neighbors="replace")), "add up to lies in an interval of width 35. It holds for exact"),
+        (grid_sum(GridSum(lower=-1, upper=10, step=0.5)), "a whole number of steps from -2 to 20. As one unit holds one row"),
+        (grouped_sums(-2, 5, Contribution(**FIVE, neighbors="replace")), "it moves 10 sums at most, one of them by at most 14."),
+        (mean(0, 10, FIXED, rows=50), "1 of 50 values may each move by 10."),
+        (variance(0, 10, FIXED, rows=50), "49 equal values at one end and 1 that move from there to the other end."),
+        (variance_parts(0, 10)[0], "Squares about the midpoint lie in [0, 25]. As one unit holds one row"),
+        (variance_parts(0, 10)[1], "clamped to [0, 10]. The midpoint 5 is taken off each. As one unit holds one row"),
+        (linear_queries([[1, 2]], Contribution(**FIVE)), "by multiples of columns of the workload. An upper bound: by the triangle"),
+        (linear_queries([[1, 2]]), "it moves the answers by multiples of columns of the workload."),
+        (linear_queries(np.ones((1, 600)), REPLACE), "An upper bound: above 512 columns their differences are not compared."),
+    ],
+)
+def test_the_explanation_says_what_was_computed(result, text):
+    assert text in result.explanation
+    assert str(result) == f"{result.statistic}: L1 {result.l1:g}, L2 {result.l2:g}, L∞ {result.linf:g}. {result.explanation}"
 
 
 # ------------------------------------------------------------------------------------------------ refusals
@@ -275,6 +326,9 @@ def test_sums_do_not_wrap_as_numpys_do():
     grid = GridSum(lower=0, upper=2**62 - 1024, step=1.0)
     assert grid.total(rows) == 2 * (2**62 - 1024) + 2
     assert grid.total(np.full(20, 2**62)) == 20 * (2**62 - 1024)
+    assert grid.totals(np.full(20, 2**62), [0] * 19 + [1], count=3) == [19 * (2**62 - 1024), 2**62 - 1024, 0]
+    full = GridSum(lower=-(2.0**62), upper=0, step=1.0)
+    assert full.total(np.full(5, -(2**63))) == full.totals(np.full(5, -(2**63)), [0] * 5, count=1)[0] == -5 * 2**62
 
 
 def test_infinities_and_nan_are_rows_like_any_other():
