@@ -155,8 +155,13 @@ def uniform_p(bound, count, seed=13):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampler", "argument", "p"),
-    [(s.bernoulli, Fraction(1, 3), 1 / 3), (s.bernoulli, 2.0**-20, 2.0**-20), (s.bernoulli_exp, 1.2, math.exp(-1.2)), (s.bernoulli_exp, 9, math.exp(-9))],
-)  # fmt: skip
+    [
+        (s.bernoulli, Fraction(1, 3), 1 / 3),
+        (s.bernoulli, 2.0**-20, 2.0**-20),
+        (s.bernoulli_exp, 1.2, math.exp(-1.2)),
+        (s.bernoulli_exp, 9, math.exp(-9)),
+    ],
+)
 def test_coins_at_a_hundred_million(sampler, argument, p):
     assert coin_p(sampler, argument, p, 100_000_000) > ALPHA
 

@@ -55,8 +55,12 @@ def sqrt_up(exact: Fraction | int) -> float:
     (3.0, True)
     """
     ratio = Fraction(exact)
+    if not ratio:
+        return 0.0
     scale = max(0, 80 - (ratio.numerator.bit_length() - ratio.denominator.bit_length()) // 2)
-    root = up(Fraction(math.isqrt((ratio.numerator << 2 * scale) // ratio.denominator) + 1, 1 << scale))  # not below, by 2**-79 of itself
-    while root > 0 and Fraction(math.nextafter(root, 0.0)) ** 2 >= ratio:
+    root = up(
+        Fraction(math.isqrt((ratio.numerator << 2 * scale) // ratio.denominator) + 1, 1 << scale)
+    )  # too large by 2**-79 of itself at most
+    while Fraction(math.nextafter(root, 0.0)) ** 2 >= ratio:
         root = math.nextafter(root, 0.0)
     return root
