@@ -118,6 +118,15 @@ def test_flags_make_the_events_they_say(run):
     assert fixed == ev.Repeat(ev.Subsample(ev.Gaussian(2.0), ev.FixedSize(10, 1_000)), 5)
 
 
+def test_no_guarantee_is_told_as_none(run):
+    status, out, _ = run("price", "--event", '{"event":"NonPrivate"}', "--delta", 1e-5)
+    assert status == 0
+    assert page(out).startswith("No ε at δ = 1e-05 proved nothing")
+    assert "Next:" not in out
+    value = json.loads(run("price", "--event", '{"event":"NonPrivate"}', "--delta", 1e-5, "--json")[1])
+    assert value["epsilon"] == {"lower": None, "upper": None}
+
+
 def test_group_and_neighbors_reach_the_price(run):
     one, group, replace = (
         json.loads(run("price", *QUICK, "--delta", 1e-5, *extra, "--json")[1])["epsilon"]["upper"]
@@ -253,6 +262,8 @@ WRONG = [
     (2, ["price", *QUICK, "--delta", "1e-5", "--budget", "nan"], "budget=nan"),
     (2, ["price", *QUICK, "--delta", "1e-5", "--budget", "-1"], "budget=-1.0"),
     (2, ["price", *QUICK, "--delta", "1e-310"], "subnormal"),
+    (2, ["price", *QUICK, "--delta", "1e-5", "--population", "100"], "without --batch"),
+    (2, ["calibrate", "--epsilon", "1", "--delta", "1e-5", "--population", "100"], "without --batch"),
     (2, ["price", *QUICK, "--delta", "1e-5", "--unit", "a\nb"], "printable"),
     (2, ["price", *QUICK, "--delta", "1e-5", "--unit", ""], "printable"),
     (2, ["price", *QUICK, "--delta", "1e-5", "--trust", "nobody"], "'nobody' is not one of"),

@@ -433,6 +433,8 @@ def _meaning(told: Explanation) -> list[str]:
         if guarantee.delta > 0
         else f"For whoever sees the result, the odds of “{_question(guarantee)}” move by a factor of at most {factor}."
     )
+    if math.isinf(guarantee.epsilon):
+        game = f"Nothing is promised: whoever sees the result may know the answer to “{_question(guarantee)}” for certain."
     rows = [(_share(b.prior), f"{tables.down(100 * b.lowest, 3)} %", tables.percent(b.highest)) for b in told.beliefs]
     unless = " (but for the share δ)" if guarantee.delta > 0 else ""
     return [

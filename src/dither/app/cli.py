@@ -164,7 +164,7 @@ def _whom(given: dict[str, Any]) -> dict[str, Any]:
 @_json_option
 def price(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """What a release costs: ε at δ (or δ at ε), with proven bounds."""
-    event = EventFlags.take(given).to_event()
+    event = EventFlags.take(given).priced_alone().to_event()
     delta, epsilon = given["delta"], given["epsilon"]
     if (delta is None) == (epsilon is None):
         raise InputError("One of --delta and --epsilon is needed: --delta asks for ε, --epsilon for δ.")
@@ -209,8 +209,12 @@ def _price_page(event: Event, priced: Loss, bound: Bound, given: dict[str, Any])
     asked = given["epsilon"] is None
     upper, lower = tables.up(bound.upper, 5), tables.down(bound.lower, 5)
     head = f"ε ≤ {upper} at δ = {tables.number(given['delta'])}" if asked else f"δ ≤ {upper} at ε = {tables.number(given['epsilon'])}"
+    proved = f"between {lower} and {upper}" if priced.tight else f"at most {upper}; a valid bound that may be loose"
+    if math.isinf(bound.upper):
+        head = f"No ε at δ = {tables.number(given['delta'])}"
+        proved = "nothing: the result may show everything" if math.isinf(bound.lower) else f"at least {lower}; no bound above is known"
     known = [
-        ("proved", f"between {lower} and {upper}" if priced.tight else f"at most {upper}; a valid bound that may be loose"),
+        ("proved", proved),
         ("hides", _hidden(given)),
         ("trust", given["trust"]),
         ("event", _event_words(event)),
@@ -282,7 +286,7 @@ def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was
 
     What you leave out is what is found; in --event, put a "?" in its place.
     """
-    name, make, whole = EventFlags.take(given).to_search()
+    name, make, whole = EventFlags.take(given).priced_alone().to_search()
     epsilon, delta = checks.epsilon(given["epsilon"]), checks.delta(given["delta"])
     _unit(given)  # refused now if it is no unit
     path = None if given["plot"] is None else plots.target(given["plot"])

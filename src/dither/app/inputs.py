@@ -69,6 +69,12 @@ class EventFlags:
         """Whether an event is described at all (a population alone is not one)."""
         return any(getattr(self, f.name) is not None for f in fields(self) if f.name != "population")
 
+    def priced_alone(self) -> EventFlags:
+        """The same, for a command that asks about nothing but the event: a population must be part of it."""
+        if self.population is not None and self.batch is None:
+            _refuse("--population says nothing here without --batch: leave it out, or give both.")
+        return self
+
     def to_event(self) -> Event:
         """The event, all of it given."""
         if self.event is not None:

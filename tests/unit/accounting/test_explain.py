@@ -130,6 +130,8 @@ def test_no_guarantee_is_told_as_such():
     assert told.beliefs[0].highest == 1.0
     assert told.to_dict()["epsilon"] is None
     assert "∞" in told.to_text()
+    assert "Nothing is promised" in told.to_text()
+    assert "e^∞" not in told.to_text()
 
 
 @pytest.mark.parametrize(
