@@ -5,7 +5,7 @@ import pytest
 
 from dither import events as ev
 from dither.core import checks, errors
-from dither.core.encoding import DEPTH_MAX, canonical_json, digest, parse_json
+from dither.core.encoding import DEPTH_MAX, TEXT_MAX, canonical_json, digest, parse_json
 from dither.core.errors import DecodeError, DitherError, InputError, UnknownNameError, shown
 from dither.core.plans import Accuracy, Charge, Receipt, Release, State
 from dither.core.units import Bound, Guarantee, Neighbors, PrivacyUnit, Trust, neighbors
@@ -148,3 +148,16 @@ def test_checks_refuse_what_is_no_number():
     assert checks.epsilon(0) == 0.0
     with pytest.raises(InputError):
         checks.epsilon(0, zero=False)
+
+
+def test_texts_too_long_are_refused_before_they_are_read():
+    for text in ("x" * (TEXT_MAX + 1), b"x" * (TEXT_MAX + 1)):
+        with pytest.raises(DecodeError, match="too long"):
+            parse_json(text)
+
+
+@pytest.mark.parametrize(
+    "value", ["x" * 10**7, [[1] * 10**6] * 9, {str(i): i for i in range(10**5)}, 10**5_000, {1: {2: {3: [4] * 10**6}}}]
+)
+def test_only_the_beginning_of_a_long_value_is_shown(value):
+    assert len(shown(value)) <= 60
