@@ -156,8 +156,15 @@ def test_texts_too_long_are_refused_before_they_are_read():
             parse_json(text)
 
 
-@pytest.mark.parametrize(
-    "value", ["x" * 10**7, [[1] * 10**6] * 9, {str(i): i for i in range(10**5)}, 10**5_000, {1: {2: {3: [4] * 10**6}}}]
-)
-def test_only_the_beginning_of_a_long_value_is_shown(value):
-    assert len(shown(value)) <= 60
+LONG = {
+    "text": "x" * 10**7,
+    "lists": [[1] * 10**6] * 9,
+    "map": {str(i): i for i in range(10**5)},
+    "number": 10**5_000,
+    "deep": {1: {2: [4] * 10**6}},
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_only_the_beginning_of_a_long_value_is_shown(name):
+    assert len(shown(LONG[name])) <= 60
