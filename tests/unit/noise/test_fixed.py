@@ -108,6 +108,61 @@ def test_tables_of_cells(law, scale):
     check_thresholds(cells.guide, {100, 1_000, 3_000})
 
 
+def chances(guide):
+    """The probability of each index, exactly as the table and the further digits of a tie make it."""
+    sums = _cells._sums(guide.law, guide.width, zero_shared=guide.zero_shared)
+    ends = [(s << 255) // sums[-1] for s in sums]
+    assert [end >> 192 for end in ends] == guide.thresholds.tolist()
+    return [mpmath.mpf(high - low) / mpmath.mpf(2) ** 255 for low, high in zip([0, *ends], ends, strict=False)]
+
+
+def edges(law, width, count):
+    """The density at 0, width, 2·width …, by multiplication at 700 bits."""
+    with mpmath.workprec(700):
+        found, value = [], mpmath.mpf(1)
+        ratio, change = (mpmath.exp(-width), mpmath.mpf(1)) if law == "laplace" else (density(law, width), mpmath.exp(-width * width))
+        for _ in range(count):
+            found.append(value)
+            value, ratio = value * ratio, ratio * change
+        return found
+
+
+def whole_sum(law, scale):
+    """The sum of the density of scale ``scale`` over all integers, in closed form (Poisson's summation for the Gaussian)."""
+    if law == "laplace":
+        return (1 + mpmath.exp(-1 / scale)) / (1 - mpmath.exp(-1 / scale))
+    if scale < 1:
+        return 1 + 2 * mpmath.nsum(lambda k: density(law, k / scale), [1, 60])
+    return scale * mpmath.sqrt(2 * mpmath.pi) * (1 + 2 * sum(mpmath.exp(-2 * (mpmath.pi * scale * j) ** 2) for j in range(1, 12)))
+
+
+DISTANCE = [Fraction(1, 1000), Fraction(1, 20), Fraction(1, 4), Fraction(1), Fraction(10.3), Fraction(204), Fraction(205), Fraction(512)]
+DISTANCE += [Fraction(600), Fraction(601), Fraction(10**6), Fraction(1 << 40), Fraction((1 << 54) - 1), Fraction(1 << 54)]
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("scale", [*DISTANCE, None], ids=str)
+def test_the_distance_from_the_stated_law_with_its_tails(law, scale):
+    """Less than 2**-228 in all, and less than 2**-236 of it from anything but the tails that are cut off."""
+    single = None if scale is None else _cells.single_integers(law, scale)
+    guide = single or (_cells.unit_law(law) if scale is None else _cells.wide_integers(law, scale)).guide
+    got, true = chances(guide), edges(law, mp(guide.width), len(guide.thresholds))
+    if single is not None:
+        total = whole_sum(law, mp(scale))
+        law_of = [w * (1 if i == 0 else 2) / total for i, w in enumerate(true)]
+        inside = sum(law_of)
+        off, tail = sum(abs(p - w / inside) for p, w in zip(got, law_of, strict=True)) / 2, 1 - inside
+    else:  # within a cell the law is right whatever the table; accepted with the density over that of the edge, each has this share:
+        shares = [p / w for p, w in zip(got, true, strict=True)]
+        mean = sum(s * w for s, w in zip(shares, true, strict=True)) / sum(true)
+        off = sum(abs(s / mean - 1) * w for s, w in zip(shares, true, strict=True)) / sum(true) / 2
+        end = len(true) * mp(guide.width)
+        tail = mpmath.exp(-end) if law == "laplace" else mpmath.erfc(end / mpmath.sqrt(2))
+    assert off < mpmath.mpf(2) ** -236
+    assert -(mpmath.mpf(2) ** -400) < tail
+    assert off + tail < mpmath.mpf(2) ** -228
+
+
 def all_guides():
     for law in ("laplace", "gaussian"):
         yield _cells.unit_law(law).guide
