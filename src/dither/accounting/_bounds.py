@@ -78,12 +78,38 @@ def pure_epsilon(event: ev.Event, move: Move = Move()) -> float:
             return k * max(math.fsum(parted[:2]), *(pure_epsilon(member, one) for member in members))
         case ev.Subsample(event=inner, sampler=sampler):
             return k * _pure_sample(inner, sampler, one)
-        case ev.SelectBest(event=inner, runs=ev.NegativeBinomialRuns(shape=shape)):
-            return (2 + shape) * pure_epsilon(inner, move)
+        case ev.SelectBest(event=inner, runs=runs):
+            return _pure_selection(pure_epsilon(inner, move), runs)
         case ev.ShuffledReports(event=inner):
             return k * pure_epsilon(inner, SWAP)
         case _:
             return math.inf
+
+
+def mean_runs(runs: ev.Stopping) -> float:
+    """Mean number of runs, rounded up.
+
+    >>> round(mean_runs(ev.NegativeBinomialRuns(1, 0.1)), 6)
+    10.0
+    """
+    match runs:
+        case ev.PoissonRuns(mean=mean):
+            return mean
+        case ev.NegativeBinomialRuns(shape=shape, gamma=gamma):
+            if abs(shape) < 1e-12:
+                return (1 / gamma - 1) / -math.log(gamma) * (1 + 1e-9)
+            return shape * (1 - gamma) / (gamma * -math.expm1(shape * math.log(gamma))) * (1 + 1e-9)
+
+
+def _pure_selection(one: float, runs: ev.Stopping) -> float:
+    """ε of one run, and by how much more the best of them can weigh it: at chances e^ε : 1 of doing better."""
+    if math.isinf(one):
+        return math.inf
+    match runs:
+        case ev.NegativeBinomialRuns(shape=shape, gamma=gamma):
+            return one + (1 + shape) * math.log1p(-math.expm1(-one) * (1 - gamma) / (math.exp(-one) + gamma))
+        case ev.PoissonRuns(mean=mean):
+            return one + mean * math.tanh(0.5 * one)
 
 
 def _pure_sample(inner: ev.Event, sampler: ev.Sampler, move: Move) -> float:

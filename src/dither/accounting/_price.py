@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.special import gammaln
 
 from dither.accounting import _samplers as sampling
 from dither.accounting import _special as special
-from dither.accounting._bounds import SWAP, SWAP_OF_PRESENCE, Move, moved, pure_epsilon, uses
+from dither.accounting._bounds import SWAP, SWAP_OF_PRESENCE, Move, mean_runs, moved, pure_epsilon, uses
 from dither.accounting._compose import Composition
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import GaussianPair, LaplacePair, MixtureGaussianPair
@@ -28,6 +28,7 @@ from dither.core.errors import InputError
 
 COUNT_TOTAL_MAX = 10**15
 MIXTURE_MAX = 256
+GROUP_MIXTURE_MAX = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +142,9 @@ def _merge_gaussians(made: Terms, move: Move) -> None:
 
 def _merge_zcdp(made: Terms, move: Move) -> None:
     """The ρ's of zCDP events add, and k moves cost k² as much (Bun & Steinke 2016)."""
-    for event in [e for e in made.counts if isinstance(e, ev.Zcdp)]:
-        made.rho += made.counts.pop(event) * event.rho * move.scale**2
+    for counts in (made.counts, made.shuffled):
+        for event in [e for e in counts if isinstance(e, ev.Zcdp)]:
+            made.rho += counts.pop(event) * event.rho * move.scale**2
 
 
 def _drop_nothing(made: Terms, move: Move) -> None:
@@ -268,7 +270,7 @@ def price(event: ev.Event, move: Move) -> Price:
         case ev.SelectBest():
             return _select(event, move)
         case ev.ShuffledReports():
-            return _reports(event, move) if move.group == 1 else _grouped(event, move)
+            return _reports(event) if move.group == 1 else _group_reports(event, move)
         case ev.Repeat() | ev.Sequence():
             return as_pairs(event, move)
 
@@ -398,8 +400,11 @@ def _with_replacement(inner: ev.Event, sampler: ev.WithReplacement, move: Move) 
     return Price(made.upper, None, tuple(dict.fromkeys((*(n for c in copies for n in c.notes), *made.notes, note))))
 
 
-def _gaussian_copies(sigma: float, share: float, law: tuple[tuple[int, float], ...], lost: float, move: Move) -> Price:
-    """Σ Pr[k copies] N(k, σ²) against N(0, σ²): met under add_remove, and the larger part of the bound under replace."""
+def _gaussian_copies(sigma: float, share: float, law: tuple[tuple[int, float], ...], lost: float, move: Move, *, apart: int = 1) -> Price:
+    """Σ Pr[k copies] N(k, σ²) against N(0, σ²): met under add_remove, and the larger part of the bound under replace.
+
+    ``apart`` is how far a record and its replacement are from each other where each is 1 from its absence.
+    """
     weights = (1 - share, *(share * w for _, w in law))
     met = MixtureGaussianPair(sigma, weights, "remove"), MixtureGaussianPair(sigma, weights, "add")
     upper: tuple[Pair, ...] = met
@@ -408,8 +413,8 @@ def _gaussian_copies(sigma: float, share: float, law: tuple[tuple[int, float], .
     if not move.replace:
         return _tight(*upper)  # ``lost`` is below 1e-50: of no account in either side
     one = MixtureGaussianPair(sigma, (0.0, *(w for _, w in law)), "remove")
-    two = sampling.MixPair(tuple(w for _, w in law), tuple(GaussianPair(sigma / k) for k, _ in law), lost)
-    note = "Draws with replacement under replace are priced through advanced joint convexity, which need not be met."
+    two = sampling.MixPair(tuple(w for _, w in law), tuple(GaussianPair(sigma / (apart * k)) for k, _ in law), lost)
+    note = "Batches that may hold several of the records replaced are priced through advanced joint convexity, which need not be met."
     return Price((special.replaced_sample_pair(one, two, share),), met, (note,))
 
 
@@ -435,15 +440,20 @@ def _group_subsample(event: ev.Subsample, move: Move) -> Price:
     """Poisson batches of a Gaussian hold Bin(k, q) of the k units (Ganesh 2024); otherwise the general bound."""
     if isinstance(event.sampler, ev.Shuffled):
         return as_pairs(event, move)
-    if isinstance(event.sampler, ev.Poisson) and not move.replace:
+    if isinstance(event.sampler, ev.Poisson):
         sigma, q, k = _gaussian(as_pairs(event.event, Move())), event.sampler.probability, move.group
         if sigma is not None and q >= 1:
-            return _tight(GaussianPair(sigma / k))
-        if sigma is not None and k <= 4096:
+            return _tight(GaussianPair(sigma / (2 * k if move.replace else k)))
+        if sigma is not None and k <= (MIXTURE_MAX if move.replace else GROUP_MIXTURE_MAX):
             j = np.arange(k + 1.0)
             weights = np.exp(gammaln(k + 1.0) - gammaln(j + 1) - gammaln(k - j + 1) + j * math.log(q) + (k - j) * math.log1p(-q))
-            law = tuple((weights / weights.sum()).tolist())
-            return _tight(MixtureGaussianPair(sigma, law, "remove"), MixtureGaussianPair(sigma, law, "add"))
+            law = (weights / weights.sum()).tolist()
+            if move.replace:
+                share = -math.expm1(k * math.log1p(-q))
+                copies = _gaussian_copies(sigma, share, tuple((i, law[i] / share) for i in range(1, k + 1)), 0.0, move, apart=2)
+                chain = special.group_pair(_replaced_poisson(event.event, q).at(0), k)
+                return replace(copies, upper=(special.lesser((special.group_pair(copies.at(0), 1), chain)),))
+            return _tight(MixtureGaussianPair(sigma, tuple(law), "remove"), MixtureGaussianPair(sigma, tuple(law), "add"))
     return _grouped(event, move)
 
 
@@ -485,28 +495,47 @@ def _group_parallel(event: ev.Parallel, move: Move) -> Price:
 
 
 def _select(event: ev.SelectBest, move: Move) -> Price:
-    """Papernot & Steinke 2022 through Rényi divergences; never above what its pure ε says."""
+    """By the profile of one run (docs/proofs/special-events.md), and by Papernot & Steinke 2022 through Rényi divergences."""
     from dither.accounting.rdp import _curve  # noqa: PLC0415 - only selection needs the whole Rényi accountant
 
-    pure = pure_epsilon(event, move)
-    if pure == 0:
+    if pure_epsilon(event, move) == 0:
         return _tight(special.approx_dp(0.0, 0.0))
+    inside = as_pairs(event.event, move)
 
-    def curve(orders: Array) -> Array:
-        return _curve(event, move, orders)
+    def heights(losses: Array) -> Array:
+        return special.renyi_heights(lambda orders: _curve(event, move, orders), losses)
 
-    scale = math.sqrt(min(max(float(curve(np.array([2.0]))[0]), 1e-24), 1e4))
-    note = "Selecting the best of a random number of runs is priced through Rényi divergences, which is a loose bound."
-    return _loose(special.renyi_pair(curve, scale, pure), note=note)
+    upper = special.selected_pairs(inside.upper, mean_runs(event.runs), partial(_lift, event.runs), heights)
+    note = "Selecting the best of a random number of runs is priced by a bound on all ways to choose, which need not be met."
+    return _loose(*upper, note=note)
 
 
-def _reports(event: ev.ShuffledReports, move: Move) -> Price:
+def _lift(runs: ev.Stopping, u: Array, v: Array) -> Array:
+    """Log φ′(1 − u)/φ′(1 − v) for the generating function φ of the number of runs, rounded up."""
+    match runs:
+        case ev.NegativeBinomialRuns(shape=shape, gamma=gamma):
+            return np.asarray((1 + shape) * (np.log((gamma + (1 - gamma) * v) / (gamma + (1 - gamma) * u)) + 1e-13))
+        case ev.PoissonRuns(mean=mean):
+            return mean * (v - u + 1e-14)
+
+
+def _group_reports(event: ev.ShuffledReports, move: Move) -> Price:
+    """Each of the group sends its own report; where hiding among the others is not counted, these are all there is."""
+    if math.isinf(pure_epsilon(event.event, SWAP)):
+        own = as_pairs(ev.Repeat(event.event, move.group), SWAP)
+        return Price(own.upper, None, (*own.notes, _OPEN_REPORTS))
+    return _grouped(event, move)
+
+
+_OPEN_REPORTS = "One report has no pure ε, so hiding among the others is not counted: the price is that of the reports themselves."
+
+
+def _reports(event: ev.ShuffledReports) -> Price:
     """The shuffled multiset, or one report alone where that is the better bound or no pure ε is known."""
     epsilon = pure_epsilon(event.event, SWAP)
     if math.isinf(epsilon):
-        own = as_pairs(event.event, replace(move, replace=True))
-        note = "One report has no pure ε, so hiding among the others is not counted: the price is that of the report itself."
-        return Price(own.upper, None, (*own.notes, note))
+        own = as_pairs(event.event, SWAP)
+        return Price(own.upper, None, (*own.notes, _OPEN_REPORTS))
     if epsilon == 0:
         return _tight(special.approx_dp(0.0, 0.0))
     if event.reports == 1:

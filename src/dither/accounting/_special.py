@@ -335,37 +335,50 @@ def both_ways(losses: Array, upward: Array, downward: Array | None = None) -> Po
     return from_profile(np.concatenate((-losses[:0:-1], losses)), np.concatenate((left, upward)))
 
 
-def renyi_pair(curve: Callable[[Array], Array], scale: float, pure: float = math.inf) -> PolylinePair:
-    """The pair of a Rényi curve that holds both ways: δ(ε) = min over orders of Canonne, Kamath & Steinke 2020, Prop. 12.
+_SLOPES = 1 + np.sort(np.concatenate((np.geomspace(1e-3, 1e5, 241), np.arange(1.0, 41.0))))
 
-    ``curve`` gives an upper bound on the divergence at orders > 1; ``scale`` is about the spread of the loss, which is
-    known to be at most ``pure``.
 
-    >>> pair = renyi_pair(lambda orders: 0.5 * orders, 1.0)
-    >>> high = profile(pair, np.array([4.0]))[0]
-    >>> 1.2e-4 < float(high[0]) < 2e-3
+def renyi_heights(curve: Callable[[Array], Array], losses: Array) -> Array:
+    """δ at ``losses`` ≥ 0 from upper bounds on the divergence at orders > 1: Canonne, Kamath & Steinke 2020, Proposition 12.
+
+    >>> float(renyi_heights(lambda orders: 0.5 * orders, np.array([4.0]))[0]) < 2e-3
     True
     """
-    orders = 1 + np.concatenate((np.geomspace(1e-3, 1e5, 241), np.arange(1.0, 41.0)))
-    orders.sort()
-    divergence = np.asarray(curve(orders), dtype=np.float64)
-    usable = np.isfinite(divergence)
-    orders, divergence = orders[usable], divergence[usable]
-    if not len(orders):
-        return PolylinePair(everything())
-    slack = orders * np.log1p(-1 / orders) - np.log(orders - 1)
-    top = float(np.min((slack - _LOG_CUT) / (orders - 1) + divergence))
-    losses = rays(scale, max(top, 1e-9))
-    if math.isfinite(pure):
-        losses = np.append(losses[losses < pure], pure)
-    log_height = np.full(len(losses), np.inf)
-    for a, d, c in zip(orders - 1, divergence, slack, strict=True):
-        np.minimum(log_height, a * (d - losses) + c, out=log_height)
-    height = np.exp(np.minimum(log_height, 0.0))
-    if math.isfinite(pure):  # an ε-DP pair lies below binary response, too
-        height = np.minimum(height, np.maximum(profile(randomized_response(pure, 2), losses)[0], 0.0))
-        height[-1] = 0.0
-    return both_ways(losses, height)
+    divergence = np.asarray(curve(_SLOPES), dtype=np.float64)
+    log_height = np.zeros(len(losses))
+    for order, d in zip(_SLOPES.tolist(), divergence.tolist(), strict=True):
+        if math.isfinite(d):
+            slack = order * math.log1p(-1 / order) - math.log(order - 1)
+            np.minimum(log_height, (order - 1) * (d - losses) + slack, out=log_height)
+    return np.exp(log_height)
+
+
+def selected_pairs(
+    pairs: tuple[Pair, ...], mean: float, lift: Callable[[Array, Array], Array], heights: Callable[[Array], Array]
+) -> tuple[PolylinePair, ...]:
+    """The best of K runs, each dominated by ``pairs`` (both ways, or one way each): δ(ε) ≤ E[K] δ₁(ε − l).
+
+    l is the largest ``lift`` log φ′(1 − u)/φ′(1 − v), φ the generating function of K, over the chances u and v that one
+    run does better than a given one on either dataset. ``heights`` bounds δ in another way; the lesser counts.
+
+    >>> one = randomized_response(1.0, 2)
+    >>> twice = selected_pairs((one,), 1.0, lambda u, v: np.zeros_like(u), np.ones_like)
+    >>> twice[0].law.losses
+    array([-1.,  1.])
+    """
+    lifts = [float(np.max(lift(*_chances(group_pair(pair, 1).law)))) * (1 + 1e-12) for pair in pairs]
+    ends = [max(abs(x) for x in pair.span(_LOG_CUT)) + gap for pair, gap in zip(pairs, lifts, strict=True)]
+    losses = np.unique(np.concatenate((rays(max(pair.std() for pair in pairs), max(ends)), ends)))
+    beside = heights(losses)
+    sides = [np.minimum(mean * profile(pair, losses - gap)[0], beside) for pair, gap in zip(pairs, lifts, strict=True)]
+    return tuple(both_ways(losses, side, other) for side, other in zip(sides, reversed(sides), strict=True))
+
+
+def _chances(law: AtomsPair) -> tuple[Array, Array]:
+    """P- and Q-mass of all events {loss ≤ x}: the corners of the curve below which no event's chances lie."""
+    q = np.exp(np.log(law.p) - law.losses)
+    u = np.append(0.0, np.cumsum(law.p))
+    return u, np.append(np.cumsum(np.append(max(0.0, 1 - float(q.sum())), q))[:-1], 1.0)
 
 
 def zcdp_pair(rho: float) -> PolylinePair:
@@ -410,6 +423,16 @@ def group_pair(pair: Pair, size: int) -> PolylinePair:
         log_factor = (size - 1) * losses + np.log(ratio)
         sides = [np.exp(np.minimum(np.log(side) + log_factor, 0.0)) for side in (upward, downward[::-1])]
     return both_ways(size * losses, *sides)
+
+
+def lesser(pairs: tuple[PolylinePair, ...]) -> PolylinePair:
+    """What lies below several pairs, each of them a bound both ways.
+
+    >>> lesser((both_ways(np.array([0.0, 1.0]), np.array([0.2, 0.1])), both_ways(np.array([0.0, 1.0]), np.array([0.3, 0.0])))).law.p_inf
+    0.0
+    """
+    losses = np.unique(np.concatenate([[0.0], *(np.abs(pair.law.losses) for pair in pairs)]))
+    return both_ways(losses, np.minimum.reduce([profile(pair, losses)[0] for pair in pairs]))
 
 
 def replaced_sample_pair(one: Pair, two: Pair, probability: float) -> PolylinePair:

@@ -118,7 +118,7 @@ class Loss:
     def _told(self) -> tuple[float, float]:
         """With what probability all is told, whatever ε: what is met, and the bound."""
         if self._hopeless:
-            return 1.0, 1.0
+            return (1.0 if self.tight else 0.0), 1.0
         found, zero, none = self._parts, np.zeros(1), 0.0
         sides = []
         for side in ("met", "at"):
@@ -159,7 +159,7 @@ class Loss:
         """
         share = checks.delta(delta)
         if self._hopeless:
-            return Bound(math.inf, math.inf)
+            return Bound(math.inf if self.tight else 0.0, math.inf)
         pure = self.pure_epsilon
         if share == 0:
             if math.isinf(pure):
@@ -203,7 +203,7 @@ class Loss:
         """
         asked = _asked(epsilon)
         if self._hopeless:
-            return Bound(1.0, 1.0)
+            return Bound(self._told[0], 1.0)
         if asked >= self.pure_epsilon:
             return Bound(0.0, 0.0)
         lower, upper = 0.0, 0.0
@@ -232,7 +232,7 @@ class Loss:
     def _knots(self) -> tuple[Array, Array, Array]:
         """ε, and δ there from below and above: from δ(0) to nearly nothing, evenly in δ and in log δ."""
         if self._hopeless:
-            return np.zeros(1), np.ones(1), np.ones(1)
+            return np.zeros(1), np.full(1, self._told[0]), np.ones(1)
         least = max(self._told[1], 1e-9)
         most = min(self.pure_epsilon, self.epsilon_upper(min(2 * least, 0.5)))
         top = most if math.isfinite(most) else self.epsilon_upper(0.5 * (1 + least))

@@ -22,7 +22,7 @@ from scipy.special import betainc
 
 from dither.accounting import _divergence as dv
 from dither.accounting import _exact
-from dither.accounting._bounds import SWAP, SWAP_OF_PRESENCE, Move, moved, pure_epsilon, rho, uses
+from dither.accounting._bounds import SWAP, SWAP_OF_PRESENCE, Move, mean_runs, moved, pure_epsilon, rho, uses
 from dither.accounting._moments import mixture_gaussian, replaced_gaussian, sampled_gaussian
 from dither.accounting._pair import Array
 from dither.core import checks
@@ -425,20 +425,13 @@ def _select(event: ev.SelectBest, move: Move, orders: Array) -> Array:
         case ev.NegativeBinomialRuns(shape=shape, gamma=gamma):
             beside = float(np.min((1 - 1 / grid) * own - math.log(gamma) / grid))
             beside = min(beside, pure_epsilon(event.event, move), -math.log(gamma))
-            found = own + (1 + shape) * beside + _log_mean(shape, gamma) / (grid - 1)
+            found = own + (1 + shape) * beside + math.log(mean_runs(event.runs)) / (grid - 1)
         case ev.PoissonRuns(mean=mean):
             near = [_to_delta(grid, own, -math.log1p(-1 / a)).value for a in grid.tolist()]
             moment = (grid - 1) * (own + mean * np.array(near)) + math.log(mean)
             found = np.logaddexp(moment, -mean) / (grid - 1)  # no run at all: probability e^−mean, whatever the data
     found = np.minimum.accumulate((found * (1 + 1e-12))[::-1])[::-1]
     return np.asarray(found[np.searchsorted(grid, orders)])
-
-
-def _log_mean(shape: float, gamma: float) -> float:
-    """Log of the mean number of runs; at least 1 run is certain."""
-    if abs(shape) < 1e-12:
-        return math.log((1 / gamma - 1) / -math.log(gamma)) + 1e-9
-    return math.log(shape * (1 - gamma) / (gamma * -math.expm1(shape * math.log(gamma)))) + 1e-9
 
 
 # ------------------------------------------------------------------------------------------------ conversions

@@ -12,7 +12,7 @@ from dither import events as ev
 from dither.accounting import Loss, delta, epsilon, loss
 from dither.accounting._price import COUNT_TOTAL_MAX, terms
 from dither.core.errors import InputError, UnknownNameError
-from dither.core.units import Neighbors
+from dither.core.units import Bound, Neighbors
 
 LEAVES = [
     ev.Laplace(2.0),
@@ -284,7 +284,8 @@ def test_select_best_costs_more_than_one_run_and_composes():
         assert loss(one).epsilon(1e-5).upper < found.upper < 8 * loss(one).epsilon(1e-5).upper
         assert loss(ev.Sequence((best, ev.Gaussian(20.0)))).epsilon(1e-5).upper > found.upper
     pure = ev.SelectBest(ev.PureDp(0.5), ev.NegativeBinomialRuns(1.0, 0.01))
-    assert loss(pure).epsilon(0.0).upper == 1.5
+    assert loss(pure).epsilon(0.0).upper == pytest.approx(0.5 + 2 * math.log((math.exp(0.5) + 0.01) / (1 + 0.01 * math.exp(0.5))))
+    assert 1.4 < loss(pure).epsilon(0.0).upper < 1.5
     assert loss(pure).epsilon(1e-6).upper <= 1.5
 
 
@@ -373,3 +374,12 @@ def test_functions_are_not_shadowed_by_their_modules(first):
     code = f"import importlib; importlib.import_module({first!r}); import dither; from dither.accounting import loss, explain, calibrate\n"
     code += "assert callable(loss) and callable(explain) and callable(calibrate) and callable(dither.loss) and callable(dither.explain)"
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_a_bound_that_says_nothing_claims_nothing_from_below():
+    own = loss(ev.SelectBest(ev.ApproxDp(1.0, 0.5), ev.NegativeBinomialRuns(1.0, 0.1)))
+    assert not own.tight
+    assert own.epsilon(1e-6) == Bound(0.0, math.inf)
+    assert own.delta(1.0) == Bound(0.0, 1.0)
+    assert own.trade_off([0.5]).upper[0] == 0.5
+    assert loss(ev.NonPrivate()).epsilon(1e-6) == Bound(math.inf, math.inf)
