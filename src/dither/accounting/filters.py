@@ -122,10 +122,10 @@ class AdvancedFilter(Book):
         cls, epsilon: float, delta: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
     ) -> AdvancedFilter:
         """An unspent filter; ``side_delta`` of δ is kept for events that have a δ of their own."""
-        most, side, slack = _target(epsilon, delta, side_delta)
-        wide = -math.log(slack) * (1 + 1e-15)
+        most, side, left = _target(epsilon, delta, side_delta)
+        wide = -math.log(_below(left))
         root = most / (math.sqrt(0.5 * wide) + math.sqrt(0.5 * wide + 0.5 * most))  # √V: V/2 + √(2·wide·V) = ε
-        squares = Fraction((root * (1 - 1e-14)) ** 2 * (1 - 1e-14))
+        squares = Fraction(root * root * (1 - 1e-13))
         return cls(limit=(squares, side), spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
 
     @property
@@ -157,14 +157,14 @@ def _squares(event: ev.Event, move: Move) -> Amounts | None:
     return None if found is None else (_exact.rounded_up(found[0] ** 2), found[1])
 
 
-def _target(epsilon: float, delta: float, side_delta: float) -> tuple[float, Fraction, float]:
+def _target(epsilon: float, delta: float, side_delta: float) -> tuple[float, Fraction, Fraction]:
     """(ε, δ kept for events, δ left for the conversion)."""
     most = checks.positive("epsilon", epsilon, high=checks.EPSILON_MAX)
     side = stated(checks.delta(side_delta, "side_delta"))
     left = stated(checks.delta(delta, zero=False)) - side
     if left <= 0:
         raise checks.refuse("side_delta", side_delta, f"less than delta={float(delta)!r}, so that some δ is left for the conversion")
-    return most, side, _below(left)
+    return most, side, left
 
 
 def _below(share: Fraction) -> float:
@@ -192,8 +192,8 @@ class ZcdpFilter(Book):
         cls, epsilon: float, delta: float, *, side_delta: float = 0.0, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1
     ) -> ZcdpFilter:
         """An unspent filter whose whole is (ε, δ)-DP: the largest ρ that converts to them."""
-        most, side, slack = _target(epsilon, delta, side_delta)
-        low, high = 0.0, most
+        most, side, left = _target(epsilon, delta, side_delta)
+        slack, low, high = _below(left), 0.0, most
         for _ in range(80):
             middle = 0.5 * (low + high)
             low, high = (middle, high) if rdp.epsilon_of_zcdp(middle, slack).value <= most else (low, middle)
@@ -248,9 +248,9 @@ class RdpFilter(Book):
         group: int = 1,
     ) -> RdpFilter:
         """An unspent filter; ``orders`` are fixed here, before anything is asked."""
-        most, side, slack = _target(epsilon, delta, side_delta)
+        most, side, left = _target(epsilon, delta, side_delta)
         asked = checked_orders(orders)
-        each = slack / len(asked) * (1 - 1e-15)
+        each = _below(left / len(asked))
         kept = [(a, found) for a, found in ((a, _order_limit(a, most, each)) for a in asked) if found > 0]
         if not kept:
             raise RefusedError(f"ε = {most:g} at δ = {float(delta):g} leaves nothing to spend at orders {shown(asked)}: add larger orders.")
@@ -281,10 +281,7 @@ class RdpFilter(Book):
         found = rdp.curve(stripped, self.orders, neighbors=self.neighbors, group=self.group).tolist()
         if all(math.isinf(d) for d in found):
             raise self._refuse(event, "Rényi divergence", "State a bound with ApproxDp(epsilon, delta), paid from side_delta.")
-        prices = [
-            _exact.rounded_up(Fraction(d) * (1 + Fraction(1, 10**12))) if math.isfinite(d) else most + 1
-            for d, most in zip(found, self.limit, strict=False)
-        ]
+        prices = [divergence(d, most + 1) for d, most in zip(found, self.limit, strict=False)]
         return (*prices, side)
 
 

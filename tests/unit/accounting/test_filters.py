@@ -7,12 +7,14 @@ import pickle
 from dataclasses import replace
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pytest
 
 from dither import events as ev
 from dither.accounting import filters as ft
 from dither.accounting import rdp
+from dither.accounting._book import divergence
 from dither.accounting.loss import loss
 from dither.core.errors import DecodeError, InputError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError
 
@@ -482,3 +484,71 @@ def test_records_are_named_by_text_and_their_state_is_read_only():
     with pytest.raises(TypeError):
         held.spent["a"] = Fraction(0)
     assert pickle.loads(pickle.dumps(held)) == held == copy.deepcopy(held)
+
+
+# ------------------------------------------------------------------------------------------------ to the last digit
+
+
+def exact(fraction):
+    return mp.mpf(fraction.numerator) / fraction.denominator
+
+
+def targets():
+    rng = np.random.Generator(np.random.PCG64(11))
+    for _ in range(150):
+        yield float(10 ** rng.uniform(-2, 2.9)), float(10 ** rng.uniform(-25, -0.01)), float(1 + 10 ** rng.uniform(-1, 4))
+
+
+def test_no_limit_is_above_its_theorem_by_a_single_digit():
+    """Each limit put into its theorem, with 60 digits: without the guards against rounding a good part would be above."""
+    with mp.workdps(60):
+        for epsilon, delta, order in targets():
+            e, d, a = mp.mpf(repr(epsilon)), mp.mpf(repr(delta)), mp.mpf(order)
+            squares = exact(ft.AdvancedFilter.open(epsilon, delta).limit[0])
+            told = mp.sqrt(2 * mp.log(1 / d) * squares) + squares / 2
+            assert told <= e
+            assert told > e * (1 - mp.mpf("1e-12"))
+            limit = mp.mpf(ft._order_limit(order, epsilon, delta))
+            told = limit + mp.log1p(-1 / a) - (mp.log(mp.mpf(delta)) + mp.log(a)) / (a - 1)
+            assert told <= mp.mpf(epsilon)
+            assert told > epsilon - mp.mpf("1e-12") * (1 + epsilon + abs(mp.log(d)) / (a - 1))
+            rho = ft.ZcdpFilter.for_epsilon(epsilon, delta).limit[0]
+            x = mp.mpf(rdp.epsilon_of_zcdp(float(rho), delta).order)
+            apart = mp.sqrt(exact(rho) * x / 2)  # total variation (Pinsker): where δ is above it, ε is 0
+            assert apart <= d or exact(rho) * x + mp.log1p(-1 / x) - mp.log(d * x) / (x - 1) <= e + mp.mpf("1e-15")
+
+
+def test_no_reading_and_no_divergence_is_below_what_it_stands_for():
+    with mp.workdps(60):
+        for epsilon, delta, order in targets():
+            book = ft.RenyiOdometer.open(delta, orders=[order]).after(ev.Gaussian(10.0))
+            told = exact(book.spent[0]) + mp.log(1 / mp.mpf(repr(delta))) / (mp.mpf(order) - 1)
+            assert mp.mpf(book.reading[0]) >= told
+            assert mp.mpf(book.reading[0]) <= told * (1 + mp.mpf("1e-13"))
+            assert divergence(epsilon, Fraction(0)) > Fraction(epsilon)
+    computed = rdp.curve(STEP, [8.0, 16.0])
+    for book in (ft.RdpFilter.open(3.0, 1e-6, orders=[8.0, 16.0]), ft.RenyiOdometer.open(1e-6, orders=[8.0, 16.0])):
+        for price, value in zip(book.price(STEP), computed.tolist(), strict=False):
+            assert Fraction(value) < price < Fraction(value) * (1 + Fraction(1, 10**11))
+
+
+def test_readings_end_at_one_and_at_infinity():
+    half = ev.ApproxDp(0.1, 0.6)
+    assert ft.PureOdometer.open().after(half).after(half).reading == (Fraction(1, 5), Fraction(1))
+    book = ft.RenyiOdometer.open(1e-6, orders=[8.0])
+    assert book.after(half).after(half).reading[1] == 1
+    assert book.after(ev.Repeat(ev.Gaussian(1.0), 100)).reading[0] > 400
+    assert replace(book, spent=(Fraction(10) ** 400, Fraction(0)), events=1).reading[0] == math.inf
+
+
+@pytest.mark.parametrize("text", ["1e5", "1e999999999", "1_0", " 1", "+1", "-1", "0.5", "١", "1/", "/", "", "1/2/3"])
+def test_an_amount_is_a_whole_number_or_a_fraction(text):
+    with pytest.raises(DecodeError, match="An amount is text"):
+        ft.from_dict({**ft.PureFilter.open(1.0).to_dict(), "spent": [text]})
+
+
+def test_limits_may_be_fractions():
+    assert ft.PureFilter.open(Fraction(1, 3)).limit == (Fraction(1, 3),)
+    for bad in (Fraction(-1), Fraction(1001)):
+        with pytest.raises(InputError, match="a number from 0 to 1000"):
+            ft.PureFilter.open(bad)
