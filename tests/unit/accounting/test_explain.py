@@ -287,3 +287,27 @@ def test_priors_and_groups_are_numbers_or_lists_of_them(bad):
             bare(1, **{option: bad})
     with pytest.raises(InputError, match="prior="):
         bare(1, prior=5e-324)
+
+
+def test_the_best_guess_is_half_way_between_a_coin_and_certainty():
+    for epsilon, delta in ((0.0, 0.0), (1.0, 0.0), (1.0, 0.2), (30.0, 0.0)):
+        told = bare(epsilon, delta)
+        outcomes = worst_pair(epsilon, delta)
+        assert told.best_guess == pytest.approx(sum(max(p, q) for p, q in outcomes) / 2, rel=1e-12)
+
+
+def test_the_delta_of_a_group_ends_at_one_and_is_printed_rounded_up():
+    assert bare(5.0, 0.3, group=3).groups[0].delta == 1.0
+    assert bare(0.1, 0.4, group=3).groups[0].delta == 1.0
+    told = bare(0.5, 1e-6, group=3)
+    line = next(line for line in told.to_text().splitlines() if line.split()[:1] == ["3"])
+    assert float(line.split()[2]) >= told.groups[0].delta
+    assert float(line.split()[1]) >= told.groups[0].epsilon
+
+
+def test_no_attack_is_told_to_be_worse_than_guessing_nor_better_than_the_line():
+    for event in (ev.Gaussian(1e6), ev.PureDp(1e-9), ev.Gaussian(0.05), ev.SelectBest(ev.Gaussian(4.0), ev.NegativeBinomialRuns(1, 0.1))):
+        told = explain(event, delta=1e-6)
+        assert told.advantage <= math.tanh(told.guarantee.epsilon / 2) * (1 - 1e-6) + 1e-6 + 1e-12
+        for attack in told.attacks:
+            assert attack.false_positive_rate <= attack.true_positive_rate <= attack.by_line <= 1
