@@ -298,7 +298,7 @@ class _Foreign:
 
     @property
     def private(self) -> bool:
-        return self._rng.private
+        return self._rng.private is True  # whatever else it says is no promise
 
     def _raw(self, count: int) -> NDArray[np.uint8]:
         given = bytearray(self._rng.bytes(count))

@@ -8,7 +8,8 @@ rounded to the grid. For a value on the grid, value + noise is thus the continuo
 the continuous mechanism with no slack. ``add_noise`` moves values to the grid; ``snapped_sensitivity`` says what that costs.
 
 No sampler sees a private value, so the time it takes (which depends on the draw) tells nothing about one. It may tell about the
-noise: do not let those who see a release time its making.
+noise: do not let those who see a release time its making. Scales and probabilities must be public: tables and reserves of draws
+are kept under them, and making one takes time.
 """
 
 from __future__ import annotations

@@ -466,6 +466,13 @@ def test_any_source_of_the_contract_will_do():
     assert len(set(grid.flat)) == 6
 
 
+@pytest.mark.parametrize("said", [False, None, 0, 1, "no", "True", lambda: False], ids=repr)
+def test_a_source_is_private_only_if_it_says_so(said):
+    source = Plain()
+    source.private = said
+    assert array_rng(source).private is False
+
+
 def test_a_source_that_gives_too_few_bytes_is_refused():
     class Short(Plain):
         def bytes(self, _count):
