@@ -11,6 +11,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dither.noise._analytic import classic_gaussian_noise_multiplier as classic_gaussian_noise_multiplier
+    from dither.noise._analytic import gaussian_noise_multiplier as gaussian_noise_multiplier
     from dither.noise.gridsum import GridSum as GridSum
     from dither.noise.linear import LinearQueries as LinearQueries
     from dither.noise.noisy import Noisy as Noisy
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from dither.noise.vote import EnsembleVote as EnsembleVote
 
 _HOMES: dict[str, tuple[str, ...]] = {
+    "_analytic": ("classic_gaussian_noise_multiplier", "gaussian_noise_multiplier"),
     "gridsum": ("GridSum",),
     "linear": ("LinearQueries",),
     "noisy": ("Noisy",),

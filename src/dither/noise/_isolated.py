@@ -31,9 +31,9 @@ def quietly(function: Callable[..., Any], *given: object) -> Any:  # noqa: ANN40
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return function(*given)
-    except KeyboardInterrupt:
-        raise
-    except BaseException:  # noqa: BLE001 - a function of private rows may fail on them in any way, and that must not be seen
+    except BaseException as error:  # a function of private rows may fail on them in any way, and that must not be seen
+        if isinstance(error, KeyboardInterrupt):
+            raise
         return None
 
 

@@ -546,12 +546,7 @@ class SampleAndAggregate:
     @property
     def event(self) -> Event:
         """The price of one answer."""
-        return self._median.event if self.aggregate == "median" else Laplace(self._multiplier)
-
-    @property
-    def _multiplier(self) -> float:
-        """1/ε, rounded up."""
-        return up(1 / Fraction(self.epsilon))
+        return self._median.event if self.aggregate == "median" else Laplace(up(1 / Fraction(self.epsilon)))
 
     @property
     def _median(self) -> SmoothSensitivityMedian:
@@ -564,7 +559,7 @@ class SampleAndAggregate:
     @property
     def _noise_steps(self) -> Fraction:
         """Laplace scale of the *sum* of the blocks' answers, in grid steps: one block can move each coordinate by ``top``."""
-        return self._grid.top * (self.dimension or 1) * Fraction(self._multiplier)
+        return self._grid.top * (self.dimension or 1) * Fraction(up(1 / Fraction(self.epsilon)))
 
     def measure(self, rows: Sequence[Any] | NDArray[Any], rng: Rng | None = None) -> Noisy[Any]:
         """One noisy answer: a number, or an array of ``dimension`` of them."""
