@@ -45,6 +45,7 @@ __all__ = [
     "RdpFilter",
     "RenyiOdometer",
     "ZcdpFilter",
+    "ZcdpOdometer",
     "from_dict",
 ]
 
@@ -210,11 +211,17 @@ class ZcdpFilter(Book):
         return rdp.epsilon_of_zcdp(float(self.limit[0]) * (1 + 1e-15), left).value if left > 0 else math.inf
 
     def _price(self, event: ev.Event) -> Amounts:
-        stripped, side = _exact.without_delta(event, self._move)
-        found = _exact.rho(stripped, self._move)
+        found = _rho(event, self._move)
         if found is None:
             raise self._refuse(event, "ρ", "Use an rdp filter, or state a bound with ApproxDp(epsilon, delta).")
-        return found, side
+        return found
+
+
+def _rho(event: ev.Event, move: Move) -> Amounts | None:
+    """(ρ, δ) of an event, the δ's of its (ε, δ)-DP parts taken out."""
+    stripped, side = _exact.without_delta(event, move)
+    found = _exact.rho(stripped, move)
+    return None if found is None else (found, side)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,6 +336,39 @@ class PureOdometer(Book):
         found = _exact.approximate(event, self._move)
         if found is None:
             raise self._refuse(event, "(ε, δ) of its own", "Use a RenyiOdometer.")
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZcdpOdometer(Book):
+    """Σρ and Σδ so far, valid at any stopping time that keeps them below what was fixed beforehand (proof page).
+
+    To turn a reading into an ε at a δ afterwards, use a ``RenyiOdometer``, whose ε holds at all times at once.
+    """
+
+    limited: ClassVar[bool] = False
+    kind: ClassVar[str] = "zcdp_odometer"
+    theorem: ClassVar[str] = "Whitehouse, Ramdas, Rogers & Wu 2023 (approximate zCDP, fully adaptive); Feldman & Zrnic 2021"
+
+    @classmethod
+    def open(cls, *, neighbors: Neighbors | str = Neighbors.ADD_REMOVE, group: int = 1) -> ZcdpOdometer:
+        """An odometer at zero."""
+        return cls(spent=(Fraction(0), Fraction(0)), **opened(neighbors, group))
+
+    @property
+    def currencies(self) -> tuple[str, ...]:
+        """ρ and δ."""
+        return ("ρ", "δ")
+
+    @property
+    def reading(self) -> tuple[Fraction, Fraction]:
+        """(ρ, δ) so far."""
+        return self.spent[0], min(self.spent[1], Fraction(1))
+
+    def _price(self, event: ev.Event) -> Amounts:
+        found = _rho(event, self._move)
+        if found is None:
+            raise self._refuse(event, "ρ", "Use a RenyiOdometer, or state a bound with ApproxDp(epsilon, delta).")
         return found
 
 
@@ -462,7 +502,7 @@ def _check_records(records: Collection[str]) -> None:
 # ------------------------------------------------------------------------------------------------ JSON
 
 _KINDS: dict[str, type[Book]] = {
-    kind.kind: kind for kind in (PureFilter, ApproxFilter, AdvancedFilter, ZcdpFilter, RdpFilter, PureOdometer, RenyiOdometer)
+    kind.kind: kind for kind in (PureFilter, ApproxFilter, AdvancedFilter, ZcdpFilter, RdpFilter, PureOdometer, ZcdpOdometer, RenyiOdometer)
 }
 
 

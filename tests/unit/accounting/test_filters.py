@@ -29,6 +29,7 @@ OPENED = [
     ft.RdpFilter.open(1.0, 1e-6),
     ft.RdpFilter.open(1.0, 1e-6, orders=[32.0], side_delta=1e-8),
     ft.PureOdometer.open(),
+    ft.ZcdpOdometer.open(),
     ft.RenyiOdometer.open(1e-6),
 ]
 
@@ -207,6 +208,17 @@ def test_pure_odometer_reads_sums():
     assert book.reading == (Fraction(5, 4), Fraction(1, 10**9))
 
 
+def test_zcdp_odometer_reads_what_the_filter_charges():
+    book, filtered = ft.ZcdpOdometer.open(group=2), ft.ZcdpFilter.open(100.0, side_delta=0.5, group=2)
+    for event in (ev.Gaussian(3.0), ev.Repeat(ev.Laplace(2.0), 5), ev.ApproxDp(0.1, 0.01), ev.Zcdp(0.2)):
+        assert book.price(event) == filtered.price(event)
+        book, filtered = book.after(event), filtered.after(event)
+    assert book.reading == filtered.spent
+    assert book.after(ev.Repeat(ev.ApproxDp(0.1, 0.3), 9)).reading[1] == 1
+    with pytest.raises(NotPriceableError, match="Use a RenyiOdometer"):
+        book.after(ev.NonPrivate())
+
+
 def test_renyi_odometer_is_above_the_price_and_below_the_worst():
     book = ft.RenyiOdometer.open(1e-6)
     assert book.reading == (0.0, Fraction(1, 10**6))
@@ -279,7 +291,7 @@ def test_json_round_trip(book):
 
 def test_every_class_names_its_theorem():
     kinds = [*ft._KINDS.values(), ft.IndividualFilter]
-    assert len({k.kind for k in kinds}) == 8
+    assert len({k.kind for k in kinds}) == 9
     for kind in kinds:
         assert any(year in kind.theorem for year in ("2016", "2021", "2023"))
 
