@@ -25,6 +25,8 @@ Direction: TypeAlias = Literal["remove", "add"]
 _NARROW = 1e-3
 _SQRT_TAU = math.sqrt(2 * math.pi)
 _LOG_HALF = -math.log(2)
+_COARSE = 512
+_BLOCK = 1_000_000
 
 
 def _normal_cells(z: Array) -> Array:
@@ -193,28 +195,37 @@ class MixtureGaussianPair:
 
     def _output(self, loss: Array) -> Array:
         """The output x of each loss: solves log Σ_{j≥1} w_j e^{(2jx − j²)/2σ²} = log(e^loss − w_0)."""
-        s2, w0 = self.noise_multiplier**2, self.weights[0]
+        w0 = self.weights[0]
         rest = math.exp(float(logsumexp(self._log_weights)))
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             near = np.log(np.maximum(np.expm1(np.minimum(loss, 30.0)) + rest, 0.0))
             target = np.where(loss < 30.0, near, loss + np.log1p(-w0 * np.exp(-np.maximum(loss, 30.0))))
-        finite = np.isfinite(target)
-        goal = target[finite][:, None]
+        output = np.full(len(loss), -np.inf)
+        finite = np.flatnonzero(np.isfinite(target))
+        goal = target[finite]
+        few = goal[np.unique(np.linspace(0, len(goal) - 1, _COARSE).astype(np.int64))] if len(goal) else np.zeros(1)
+        guess = np.interp(goal, few, self._root(few, None))  # x is concave in the goal, so chords between a few roots are close
+        block = max(1, _BLOCK // len(self._shifts))
+        for i in range(0, len(goal), block):
+            output[finite[i : i + block]] = self._root(goal[i : i + block], guess[i : i + block])
+        return output
+
+    def _root(self, goal: Array, guess: Array | None) -> Array:
+        """The x with log Σ_{j≥1} w_j e^{(2jx − j²)/2σ²} = goal, by Newton's method."""
+        s2 = self.noise_multiplier**2
         slope = self._shifts / s2
         intercept = self._log_weights - self._shifts**2 / (2 * s2)
-        x = np.min((goal - intercept) / slope, axis=1)
+        x = np.min((goal[:, None] - intercept) / slope, axis=1) if guess is None else guess
         for _ in range(60):
             terms = intercept + slope * x[:, None]
             top = terms.max(axis=1, keepdims=True)
-            parts = np.exp(terms - top)
-            total = parts.sum(axis=1)
-            step = (top[:, 0] + np.log(total) - goal[:, 0]) * total / (parts @ slope)
+            np.exp(np.subtract(terms, top, out=terms), out=terms)
+            total = terms.sum(axis=1)
+            step = (top[:, 0] + np.log(total) - goal) * total / (terms @ slope)
             x = x - step
             if not (np.abs(step) > 1e-14 * (np.abs(x) + s2)).any():
                 break
-        output = np.full(len(loss), -np.inf)
-        output[finite] = x
-        return output
+        return np.asarray(x)
 
     def _loss(self, x: float) -> float:
         s2, w0 = self.noise_multiplier**2, self.weights[0]
