@@ -164,7 +164,30 @@ def poisson(inner: Pair, probability: float, direction: Direction) -> Pair:
         return inner
     if isinstance(inner, GaussianPair):
         return SubsampledGaussianPair(inner.noise_multiplier, probability, direction)
+    if isinstance(inner, AtomsPair):
+        return _thinned_atoms(inner, probability, direction)
     return PoissonPair(inner, probability, direction)
+
+
+def _thinned_atoms(inner: AtomsPair, q: float, direction: Direction) -> AtomsPair:
+    """The same of a finite law: each atom moves to a loss of its own."""
+    some = inner.p > 0
+    losses, p = inner.losses[some], inner.p[some]
+    with np.errstate(over="ignore", under="ignore"):
+        seen = np.exp(np.log(p) - losses)  # the Q-masses
+    lost = max(0.0, 1.0 - math.fsum(seen))
+    if direction == "remove":
+        losses, p, p_inf = _carried(losses, q), (1 - q) * seen + q * p, q * inner.p_inf
+        bound = math.log1p(-q), (1 - q) * lost  # Q-mass where P has none
+        if bound[1] > 1e-15 or not len(losses):
+            losses, p = np.concatenate(([bound[0]], losses)), np.concatenate(([bound[1]], p))
+    else:
+        losses, p_inf = -_carried(-losses, q), 0.0
+        if inner.p_inf > 0:
+            losses, p = np.append(losses, -math.log1p(-q)), np.append(p, inner.p_inf)
+    first = np.concatenate(([0], np.flatnonzero(np.diff(losses) > 0) + 1)) if len(losses) else np.zeros(0, dtype=np.int64)
+    last = np.append(first[1:], len(losses)) - 1 if len(losses) else first
+    return AtomsPair(losses[last], np.add.reduceat(p, first) if len(losses) else p, p_inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +410,8 @@ def times_drawn(size: int, population: int, bins: int = 64) -> tuple[float, tupl
     low, top = max(1, math.floor(mean - reach)), min(size, math.ceil(mean + reach))
     seen = np.unique(np.floor(np.linspace(low, top, min(top - low + 1, _SEEN))))
     kept = int(np.count_nonzero(upper_tail(size, rate, seen) > _CUT * share))
-    ends = np.unique(np.floor(np.linspace(low, float(seen[min(kept, len(seen) - 1)]), min(kept, bins))))
+    top = int(seen[kept - 1])
+    ends = np.unique(np.floor(np.linspace(low, top, min(top - low + 1, bins))))
     starts = np.append(1.0, ends + 1)
     above, below = upper_tail(size, rate, starts), lower_tail(size, rate, starts)
     weights = np.maximum(np.where(ends <= mean, np.diff(below), -np.diff(above)), 0.0)
