@@ -121,7 +121,9 @@ def test_flags_make_the_events_they_say(run):
 def test_no_guarantee_is_told_as_none(run):
     status, out, _ = run("price", "--event", '{"event":"NonPrivate"}', "--delta", 1e-5)
     assert status == 0
-    assert page(out).startswith("No ε at δ = 1e-05 proved nothing")
+    assert page(out).startswith("No ε at δ = 1e-05 proved nothing: the result may show everything")
+    other = run("price", "--event", '{"event":"ApproxDp","epsilon":1,"delta":1e-3}', "--delta", 1e-5)[1]
+    assert page(other).startswith("No ε at δ = 1e-05 proved nothing here; δ ≤ 0.001 at ε = 1000")
     assert "Next:" not in out
     value = json.loads(run("price", "--event", '{"event":"NonPrivate"}', "--delta", 1e-5, "--json")[1])
     assert value["epsilon"] == {"lower": None, "upper": None}

@@ -253,15 +253,12 @@ def _given(what: Event | Guarantee, delta: object, unit: object, trust: object) 
         raise checks.refuse("what", what, "an event or a Guarantee")
     hidden = _unit(unit)
     priced = loss(what, neighbors=hidden.neighbors)
-    if delta is None:
-        epsilon, share = priced.epsilon_upper(0.0), 0.0
-        if math.isinf(epsilon) and not math.isinf(priced.epsilon_upper(0.5)):
-            raise InputError(
-                "delta=None is not allowed here: this event has no finite ε at δ = 0. Give a delta well below 1/population, such as 1e-6."
-            )
-    else:
-        share = checks.delta(delta)
-        epsilon = priced.epsilon_upper(share)
+    share = 0.0 if delta is None else checks.delta(delta)
+    epsilon = priced.epsilon_upper(share)
+    if math.isinf(epsilon) and math.isfinite(priced.epsilon_upper(1 - 1e-9)):  # not a word of "no guarantee": it has one elsewhere
+        least = priced.delta_upper(checks.EPSILON_MAX)
+        expected = f"above {tables.up(least, 3)}" if 0 < least < 1 else "well below 1/population, such as 1e-6"
+        raise InputError(f"delta={delta} is not allowed here: this event has no finite ε at δ = {share:g}. Give a delta {expected}.")
     return Guarantee(epsilon, share, hidden, Trust.CENTRAL if trust is None else as_trust(trust)), what, priced
 
 

@@ -212,7 +212,12 @@ def _price_page(event: Event, priced: Loss, bound: Bound, given: dict[str, Any])
     proved = f"between {lower} and {upper}" if priced.tight else f"at most {upper}; a valid bound that may be loose"
     if math.isinf(bound.upper):
         head = f"No ε at δ = {tables.number(given['delta'])}"
-        proved = "nothing: the result may show everything" if math.isinf(bound.lower) else f"at least {lower}; no bound above is known"
+        share = priced.delta_upper(checks.EPSILON_MAX)
+        proved = (
+            f"nothing here; δ ≤ {tables.up(share)} at ε = {checks.EPSILON_MAX:g}"
+            if share < 1
+            else "nothing: the result may show everything"
+        )
     known = [
         ("proved", proved),
         ("hides", _hidden(given)),

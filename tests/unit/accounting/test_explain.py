@@ -228,7 +228,9 @@ def test_numbers_are_written_as_people_write_them():
     ("call", "said"),
     [
         (lambda: explain("Gaussian"), "expected an event or a Guarantee"),
-        (lambda: explain(ev.Gaussian(1.0)), "no finite ε at δ = 0"),
+        (lambda: explain(ev.Gaussian(1.0)), "no finite ε at δ = 0. Give a delta well below 1/population"),
+        (lambda: explain(ev.ApproxDp(1.0, 1e-3), delta=1e-6), "no finite ε at δ = 1e-06. Give a delta above 0.001"),
+        (lambda: explain(ev.ApproxDp(1.0, 0.9)), "Give a delta above 0.9"),
         (lambda: explain(ev.Gaussian(1.0), delta=1.0), "delta=1.0"),
         (lambda: explain(ev.Gaussian(1.0), delta=math.nan), "delta=nan"),
         (lambda: bare(1, prior=0), "prior=0"),
