@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dither.core.errors import EntropyError, InputError, RefusedError
@@ -111,6 +112,26 @@ def test_no_entropy_is_an_error_not_a_weak_key(monkeypatch):
     monkeypatch.setattr(os, "urandom", bytes)
     with pytest.raises(EntropyError, match="broken"):
         SecureRng().bits(8)
+
+
+def test_no_cipher_is_an_error(monkeypatch):
+    def missing(*_):
+        raise UnsupportedAlgorithm("not in this build")
+
+    monkeypatch.setattr(rng_module, "Cipher", missing)
+    with pytest.raises(EntropyError, match="no ChaCha20"):
+        SecureRng().bytes(1)
+
+
+def test_randomness_that_fails_later_fails_then(monkeypatch):
+    """Once a seed is used up and the system has no more, nothing is drawn from what is left."""
+    monkeypatch.setattr(rng_module, "_SEED_LIFE", 1 << 12)
+    rng = SecureRng()
+    rng.bytes(1 << 12)
+    monkeypatch.setattr(os, "urandom", lambda count: b"1" * count)
+    for ask in (lambda: rng.bytes(5_000), lambda: rng.bytes(8), lambda: samplers.gaussian(1.0, rng=rng)):
+        with pytest.raises(EntropyError, match="broken"):
+            ask()
 
 
 @pytest.mark.parametrize("rng", [SecureRng(), UnsafeSeededRng(5)], ids=["secure", "seeded"])
