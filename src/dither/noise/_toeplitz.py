@@ -64,7 +64,6 @@ def _objective(tail: Floats, steps: int) -> tuple[float, Floats]:
     return math.log(norm * error), 2 * tail / norm - 2 * slope / error
 
 
-@lru_cache(maxsize=64)
 def banded_coefficients(steps: int, bands: int) -> tuple[float, ...]:
     """The ``bands`` coefficients that give the least mean squared error of ``steps`` running sums at a fixed price.
 
@@ -76,7 +75,11 @@ def banded_coefficients(steps: int, bands: int) -> tuple[float, ...]:
     [1.0, 0.703, 0.579]
     """
     count = checks.count("steps", steps, high=10_000_000)
-    width = checks.count("bands", bands, high=min(count, 100_000))
+    return _best_bands(count, checks.count("bands", bands, high=min(count, 100_000)))
+
+
+@lru_cache(maxsize=64)
+def _best_bands(count: int, width: int) -> tuple[float, ...]:
     x = np.array(square_root_coefficients(width)[1:])
     value, slope = _objective(x, count) if x.size else (0.0, x)
     pairs: deque[tuple[Floats, Floats]] = deque(maxlen=12)

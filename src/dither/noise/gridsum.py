@@ -44,7 +44,7 @@ class GridSum:
         if not lower < upper:
             raise checks.refuse("lower", lower, f"a number below upper={upper!r}")
         reach = max(-lower, upper)
-        step = self.step or math.ldexp(1.0, max(math.frexp(reach)[1] - _FINE, -_EXPONENT_MAX))
+        step = checks.real("step", self.step) or math.ldexp(1.0, max(math.frexp(reach)[1] - _FINE, -_EXPONENT_MAX))
         step = checks.between("step", step, 2.0**-_EXPONENT_MAX, 2.0**_EXPONENT_MAX)
         if math.frexp(step)[0] != 0.5:
             raise checks.refuse("step", step, "a power of two, such as 0.25", "Only then are sums exact.")

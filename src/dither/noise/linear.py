@@ -159,7 +159,7 @@ class LinearQueries:
 
 
 def _law(law: object) -> None:
-    if law not in ("laplace", "gaussian"):
+    if not isinstance(law, str) or law not in ("laplace", "gaussian"):
         raise UnknownNameError("law", law, ["laplace", "gaussian"])
 
 

@@ -179,6 +179,7 @@ def tail_of(confidence: object, *, dimension: int = 1, joint: bool = False) -> f
     if not 0 < level < 1:
         raise checks.refuse("confidence", confidence, "a number > 0 and < 1, such as 0.95")
     count = checks.count("dimension", dimension)
+    checks.instance("joint", joint, bool, "True or False")
     return -math.expm1(math.log(level) / count) * (1 - _CLOSE) if joint else down(1 - Fraction(level))
 
 

@@ -520,7 +520,7 @@ class SampleAndAggregate:
     def __post_init__(self) -> None:
         if not callable(self.function):
             raise checks.refuse("function", self.function, "a function of a list of rows")
-        if self.aggregate not in ("mean", "median"):
+        if checks.text("aggregate", self.aggregate) not in ("mean", "median"):
             raise UnknownNameError("aggregate", self.aggregate, ("mean", "median"))
         grid = _Grid(self.lower, self.upper)
         default = (grid.lower + grid.upper) / 2 if self.default is None else self.default
@@ -532,6 +532,7 @@ class SampleAndAggregate:
             "delta": _some_delta(self.delta, zero=True),
             "default": checks.between("default", default, grid.lower, grid.upper),
             "dimension": None if self.dimension is None else checks.count("dimension", self.dimension, high=1000),
+            "steady": checks.instance("steady", self.steady, bool, "True or False"),
             "timeout": None if self.timeout is None else checks.positive("timeout", self.timeout, high=1e6),
         }
         for name, value in fixed.items():

@@ -101,6 +101,10 @@ class Contribution:
 ONE_ROW = Contribution()
 
 
+def _stated(contribution: object) -> Contribution:
+    return checks.instance("contribution", contribution, Contribution, "a Contribution")
+
+
 # ------------------------------------------------------------------------------------------------ counts
 
 
@@ -110,7 +114,7 @@ def count(contribution: Contribution = ONE_ROW) -> Sensitivity:
     >>> count(Contribution(rows_per_unit=5)).l1
     5.0
     """
-    most = 0 if contribution.rows_fixed else contribution.rows
+    most = 0 if _stated(contribution).rows_fixed else contribution.rows
     why = f"As {contribution}, the count moves by at most {most}"
     why += ": as many rows come as go, so it is no secret and needs no noise." if most == 0 else "."
     return _scalar("count", Fraction(most), why)
@@ -122,7 +126,7 @@ def distinct_units(contribution: Contribution = ONE_ROW) -> Sensitivity:
     >>> distinct_units(Contribution(rows_per_unit=1_000)).l2
     1.0
     """
-    return _scalar("distinct units", Fraction(1), f"Each unit counts once, whatever it holds; {contribution}.")
+    return _scalar("distinct units", Fraction(1), f"Each unit counts once, whatever it holds; {_stated(contribution)}.")
 
 
 def histogram(contribution: Contribution = ONE_ROW, *, bins: int | None = None) -> Sensitivity:
@@ -160,7 +164,8 @@ class _Fill(NamedTuple):
 
 
 def _fill(contribution: Contribution, bins: int | None) -> _Fill:
-    groups = contribution.groups if bins is None else min(contribution.groups, checks.count("bins", bins))
+    most = _stated(contribution).groups
+    groups = most if bins is None else min(most, checks.count("bins", bins))
     each = contribution.rows_in_group
     full = min(groups, contribution.rows // each)
     return _Fill(full, each, min(contribution.rows - full * each, each) if full < groups else 0)
@@ -198,7 +203,7 @@ def _clamped(low: Fraction, high: Fraction) -> str:
 
 
 def _sum_moves(low: Fraction, high: Fraction, contribution: Contribution) -> tuple[Fraction, str]:
-    rows = contribution.rows
+    rows = _stated(contribution).rows
     if not contribution.replace:
         most = rows * max(abs(low), abs(high))
         return most, f"As {contribution}, its rows add up to at most {up(most):g} in size."
@@ -323,7 +328,7 @@ def variance_parts(
 
 
 def _fixed_rows(statistic: str, contribution: Contribution, rows: int | None, instead: str) -> int:
-    if not contribution.rows_fixed or rows is None:
+    if not _stated(contribution).rows_fixed or rows is None:
         raise SensitivityError(
             f"A {statistic} is a ratio: where the number of rows is not a public constant, one unit among few moves it across the whole "
             f"range, so it has no useful sensitivity. Split it: {instead}. Only with rows=…, neighbors='replace' and rows_fixed=True does "
@@ -344,7 +349,7 @@ def linear_queries(workload: object, contribution: Contribution = ONE_ROW) -> Se
     3.0
     """
     matrix = matrix_of("workload", workload)
-    text, limited = "", contribution.rows_in_group < contribution.rows
+    text, limited = "", _stated(contribution).rows_in_group < contribution.rows
     if limited:
         text = " An upper bound: by the triangle inequality over cells."
     elif contribution.replace and matrix.shape[1] > _PAIRS_MAX:
@@ -363,7 +368,7 @@ def matrix_of(name: str, value: object) -> Matrix:
     expected = "a matrix of finite numbers, at most 1e150 in size, with at least one row and one column"
     try:
         matrix = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise checks.refuse(name, type(value).__name__, expected) from None
     if matrix.ndim != 2 or not matrix.size or not np.all(np.isfinite(matrix)) or np.max(np.abs(matrix)) > 1e150:
         raise checks.refuse(name, f"shape {matrix.shape}", expected)
@@ -452,6 +457,8 @@ def sensitivity_of(
         "mean": lambda: mean(lower, upper, contribution, rows=rows),
         "variance": lambda: variance(lower, upper, contribution, rows=rows),
     }
+    if not isinstance(statistic, str):
+        raise UnknownNameError("statistic", statistic, [*known, *_REFUSED])
     if statistic in _REFUSED:
         raise SensitivityError(f"{statistic} has no sensitivity to calibrate noise to. {_REFUSED[statistic]}")
     if statistic not in known:

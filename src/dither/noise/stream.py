@@ -118,7 +118,7 @@ class TreeCounter:
         object.__setattr__(self, "sensitivity", checked_sensitivity(self.sensitivity))
         if self.dimension is not None:
             object.__setattr__(self, "dimension", checks.count("dimension", self.dimension, high=DIMENSION_MAX))
-        if self.noise not in NOISES:
+        if checks.text("noise", self.noise) not in NOISES:
             raise UnknownNameError("noise", self.noise, NOISES)
         if self.noise == "discrete_laplace":
             if not self.sensitivity.is_integer() or self.sensitivity > 2**40:
@@ -369,8 +369,8 @@ class MatrixCounter:
 
     Reference:
         Fichtenberger, Henzinger & Upadhyay (2023), Theorem 1 (square root); Henzinger, Upadhyay & Upadhyay (2023);
-        Denisov et al. (2022), Theorem 2.1 (adaptive streams); Choquette-Choo et al. (2023), Theorem 4 (bands and
-        several epochs); McKenna (2024), "Scaling up the banded matrix factorization mechanism".
+        Denisov et al. (2022), Theorem 2.1 (adaptive streams); Choquette-Choo et al. (2023), "(Amplified)
+        banded matrix factorization" (bands and several epochs); McKenna (2024), "Scaling up the banded matrix factorization mechanism".
     """
 
     noise_multiplier: float
@@ -383,7 +383,8 @@ class MatrixCounter:
 
     def __post_init__(self) -> None:
         given = MatrixGaussian(self.noise_multiplier, self.coefficients, self.steps, self.participations, self.min_separation)
-        unit = math.ldexp(power_below(given.coefficients[0]), -_COEFFICIENT_BITS)
+        first = checks.between("coefficients", given.coefficients[0], 1e-100, 1e6)
+        unit = math.ldexp(power_below(first), -_COEFFICIENT_BITS)
         whole = [round(c / unit) for c in given.coefficients]
         while not whole[-1]:
             whole.pop()

@@ -148,6 +148,7 @@ def test_the_refined_estimate_halves_the_variance_of_a_node():
     assert stream._block_variance(40) == pytest.approx(0.5)
     for level in range(6):
         assert sum(n * w * w for w, n in stream._block_weights(level)) == pytest.approx(stream._block_variance(level))
+        assert all(w > 0 for w, _ in stream._block_weights(level))
 
 
 @pytest.mark.parametrize("steps", [1, 2, 5, 8, 12])
