@@ -44,7 +44,7 @@ class Schedule:
     @property
     def steps(self) -> int:
         """Batches in all: enough to reach ``epochs`` passes in expectation."""
-        return max(1, math.ceil(self.epochs * self.population / self.batch * (1 - 1e-12)))
+        return math.ceil(self.epochs * self.population / self.batch * (1 - 1e-12))
 
     @property
     def sampling_probability(self) -> float:

@@ -5,9 +5,11 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from dither import events as ev
-from dither.accounting import rdp
+from dither.accounting import rdp, tables
+from dither.accounting._pairs import gaussian_epsilon
 from dither.accounting.compare import APPROXIMATION, TIGHT, compare
 from dither.accounting.loss import loss
 from dither.core.errors import InputError
@@ -141,3 +143,58 @@ def test_notes_say_why_and_read_well():
     assert "each of 4,700 parts" in found.row("basic composition").note
     assert "sampling amplifies no ρ" in found.row("zCDP").note
     assert "sampling" not in compare(ev.Gaussian(2.0), 1e-5).row("zCDP").note
+
+
+def test_parts_without_a_pure_epsilon_spend_their_share_of_delta():
+    runs, delta = 4, 1e-6
+    found = compare(ev.Repeat(ev.Gaussian(10.0), runs), delta)
+    each = loss(ev.Gaussian(10.0)).epsilon_upper(delta / 2 / runs)
+    by_hand = math.sqrt(2 * runs * math.log(2 / delta)) * each + runs * each * math.expm1(each)
+    assert found.row("advanced composition").epsilon == pytest.approx(by_hand, rel=1e-9)
+    assert found.row("optimal composition").epsilon == pytest.approx(min(runs * each, optimal_by_search(each, runs, delta / 2)), rel=1e-7)
+    stated = compare(ev.Repeat(ev.ApproxDp(0.1, 1e-8), 30), delta)
+    assert stated.row("optimal composition").epsilon == pytest.approx(optimal_by_search(0.1, 30, delta - 30e-8), rel=1e-7)
+    by_hand = math.sqrt(2 * 30 * math.log(1 / (delta - 30e-8))) * 0.1 + 30 * 0.1 * math.expm1(0.1)
+    assert stated.row("advanced composition").epsilon == pytest.approx(by_hand, rel=1e-9)
+    assert stated.row("basic composition").epsilon == pytest.approx(3.0)
+
+
+def test_a_huge_epsilon_makes_a_formula_silent_not_negative():
+    found = compare(ev.Repeat(ev.PureDp(800.0), 2), 1e-6)
+    assert found.row("advanced composition").epsilon is None
+    assert found.row("basic composition").epsilon == 1600
+    assert found.row("optimal composition").epsilon <= 1600
+
+
+def test_the_closed_bound_takes_the_lesser_of_its_two():
+    event, delta = ev.Sequence(tuple(ev.PureDp(x) for x in (0.05, 0.05, 0.06, 0.04, 0.05) * 30)), 0.01
+    e = np.array([0.05, 0.05, 0.06, 0.04, 0.05] * 30)
+    squares, drift = float((e * e).sum()), float((e * np.tanh(e / 2)).sum())
+    first = drift + math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta))
+    assert first < drift + math.sqrt(2 * squares * math.log(1 / delta))
+    assert compare(event, delta).row("optimal composition").epsilon == pytest.approx(min(first, e.sum()))
+
+
+def test_the_central_limits_are_the_published_ones():
+    sigma, size, population, steps, delta = 1.2, 300, 10_000, 500, 1e-5
+    inside = math.exp(sigma**-2) * ndtr(1.5 / sigma) + 3 * ndtr(-0.5 / sigma) - 2
+    mu = math.sqrt(2 * steps * inside) * size / population
+    fixed = ev.Repeat(ev.Subsample(ev.Gaussian(sigma), ev.FixedSize(size, population)), steps)
+    assert compare(fixed, delta, neighbors="replace").row("GDP central limit").epsilon == pytest.approx(
+        gaussian_epsilon(mu, delta), rel=1e-9
+    )
+    mu = size / population * math.sqrt(steps * math.expm1(sigma**-2))
+    poisson = ev.Repeat(ev.Subsample(ev.Gaussian(sigma), ev.Poisson(size / population)), steps)
+    assert compare(poisson, delta).row("GDP central limit").epsilon == pytest.approx(gaussian_epsilon(mu, delta), rel=1e-9)
+    for event in (ev.TreeGaussian(10.0, 1_024), ev.MatrixGaussian(4.0, (1.0, 0.5, 0.25), 16, participations=2, min_separation=4)):
+        found = compare(event, delta)
+        assert found.row("GDP central limit").epsilon == pytest.approx(found.tight.epsilon, rel=1e-3)
+
+
+def test_the_page_shows_every_figure_rounded_up():
+    found = compare(TRAINING, 1e-5)
+    lines = found.to_text().splitlines()
+    for row in found.rows:
+        line = next(line for line in lines if line.startswith(f"  {row.name}"))
+        assert tables.up(row.epsilon) in line
+        assert ("≈" in line) == (row.kind == APPROXIMATION)

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from dither import events as ev
-from dither.accounting import Schedule, calibrate, compare, explain, loss, plan_training
+from dither.accounting import Schedule, calibrate, compare, explain, loss, plan_training, tables
 from dither.core.errors import DitherError
 from dither.core.events import from_dict
 from dither.core.units import Neighbors, PrivacyUnit, Trust
@@ -142,3 +142,18 @@ def test_a_delta_of_one_over_the_population_warns(population):
 def test_what_is_printed_is_the_page(plan):
     compared, told = compare(ev.PureDp(1.0), 1e-6), explain(ev.PureDp(1.0))
     assert (str(plan), str(compared), str(told)) == (plan.to_text(), compared.to_text(), told.to_text())
+
+
+def test_every_option_is_a_row_of_the_page(plan):
+    rows = {o.name: next(line for line in plan.to_text().splitlines() if line.strip().startswith(o.name + "  ")) for o in plan.options}
+    for option in plan.options:
+        change = option.noise_to_signal / plan.noise_to_signal - 1
+        row = rows[option.name]
+        assert f"{option.schedule.steps:,}" in row
+        assert tables.up(option.noise_multiplier) in row
+        assert tables.up(option.epsilon_at_plan_noise) in row
+        assert ("%" not in row) if option is plan.options[0] else (f"{100 * change:+.0f} %".replace("-", "−") in row)
+
+
+def test_a_run_has_a_step_however_short():
+    assert Schedule(population=1, epochs=1e-300, batch=1).steps == 1
