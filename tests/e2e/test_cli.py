@@ -61,6 +61,10 @@ def test_every_command_has_help_and_json(run, name):
     assert "--json" in page(out)
 
 
+def test_no_summary_of_a_command_is_cut(run):
+    assert "..." not in run("--help")[1].partition("Commands:")[2]
+
+
 def test_version(run):
     assert run("--version") == (0, "dither 0.1.0\n", "")
 

@@ -276,7 +276,7 @@ def _plot_price(path: Path, event: Event, given: dict[str, Any]) -> None:
 # ------------------------------------------------------------------------------------------------ calibrate
 
 
-@cli.command(epilog=EXAMPLES["calibrate"])
+@cli.command(epilog=EXAMPLES["calibrate"], short_help="The noise (or steps, or sampling) that meets (ε, δ).")
 @event_options
 @click.option("--epsilon", type=float, required=True, help="The ε to meet.")
 @click.option("--delta", type=float, default=0.0, show_default=True, help="The δ to meet.")
@@ -432,7 +432,7 @@ def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was t
 # ------------------------------------------------------------------------------------------------ demo
 
 
-@cli.command()
+@cli.command(short_help="All of it with plots, in under a minute.")
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("dither-demo"), show_default=True, help="Where plots go."
 )
