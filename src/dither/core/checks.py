@@ -114,7 +114,10 @@ def count(name: str, value: object, *, low: int = 1, high: int = COUNT_MAX) -> i
     expected = f"a whole number from {low:,} to {high:,}".replace(",", "_")
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise refuse(name, value, expected)
-    number = int(value)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):  # of a numpy duration, which passes for a whole number
+        raise refuse(name, value, expected) from None
     if not low <= number <= high:
         raise refuse(name, number, expected)
     return number

@@ -77,7 +77,7 @@ def _listed(value: list[object] | tuple[object, ...]) -> Floats | Integers:
     kinds = {type(x) for x in objects.flat}
     if not objects.size:
         return np.zeros(objects.shape)
-    whole = {k for k in kinds if issubclass(k, int | np.integer | np.bool_)}
+    whole = {k for k in kinds if issubclass(k, int | np.integer | np.bool_) and not issubclass(k, np.timedelta64)}
     broken = {k for k in kinds - whole if not issubclass(k, float | np.float32 | np.float16)}
     if broken:
         _refuse("a value holding " + ", ".join(sorted(k.__name__ for k in broken)))

@@ -90,16 +90,17 @@ def grid_noise(law: Law, noise_multiplier: float, sensitivity: float, dimension:
 
 
 def _measured(law: Law, noise_multiplier: float, sensitivity: float, bounds: tuple[float, float] | None, value: object, rng: Rng) -> Any:  # noqa: ANN401 - float or array, as the public overloads say
-    if type(value) is float:  # the same without numpy, by the same rules
+    if isinstance(value, float | np.float32 | np.float16):  # the same without arrays, by the same rules
         scale, step = grid_noise(law, noise_multiplier, sensitivity)
-        held = 0.0 if math.isnan(value) else max(-VALUE_MAX, min(VALUE_MAX, value))
+        held = float(value)
+        held = 0.0 if math.isnan(held) else max(-VALUE_MAX, min(VALUE_MAX, held))
         if bounds is not None:
             held = max(bounds[0], min(bounds[1], held))
         units = held / step
         snapped = round(units) * step if abs(units) < _SNAPPED_MAX else held
         return snapped + (samplers.laplace if law == "laplace" else samplers.gaussian)(scale, rng=rng)
-    if type(value) is int and bounds is None:
-        return _on_one_integer(law, *grid_noise(law, noise_multiplier, sensitivity), max(-INTEGER_MAX, min(INTEGER_MAX, value)), rng)
+    if isinstance(value, int | np.int64 | np.int32) and bounds is None:
+        return _on_one_integer(law, *grid_noise(law, noise_multiplier, sensitivity), max(-INTEGER_MAX, min(INTEGER_MAX, int(value))), rng)
     found, single = numbers(value)
     scale, step = grid_noise(law, noise_multiplier, sensitivity, found.size)
     if bounds is not None:
@@ -361,8 +362,8 @@ def _repeated(event: Event, changes: int) -> Event:
 
 
 def _noisy_integers(value: object, draw: Any, noise: float, rng: Rng) -> Any:  # noqa: ANN401 - a sampler; int or array, as the public overloads say
-    if type(value) is int:
-        return max(-INTEGER_MAX, min(INTEGER_MAX, value)) + draw(noise, rng=rng)
+    if isinstance(value, int | np.int64 | np.int32):
+        return max(-INTEGER_MAX, min(INTEGER_MAX, int(value))) + draw(noise, rng=rng)
     found, single = integers(value)
     if single:
         return int(found) + int(draw(noise, rng=rng))

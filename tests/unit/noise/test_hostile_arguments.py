@@ -33,6 +33,7 @@ HOSTILE = [
     *(1000, 1e12, 10**12, 10**13, 2**53 + 1, 1e308, 1.7e308, 10**400, -(10**400), True, False, None, "1", "", b"1", 1j, Decimal(1)),
     *([1], (1, 2), {}, object(), Fraction(1, 3), np.float32(0.5), np.float64(math.nan), np.int64(5), np.longdouble(1)),
     *(np.array(1.0), np.array([1.0, 2.0]), lambda given: 1),
+    *(np.timedelta64(5, "s"), [np.timedelta64("NaT")], np.datetime64("2020"), np.array(["x"]), [None], [[1], [1, 2]]),
 ]
 FIXED = Contribution(neighbors="replace", rows_fixed=True)
 
