@@ -57,6 +57,20 @@ def test_the_product_is_exact_with_many_columns():
 
 
 @pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("matrix", [[[-1e6, 1e-3]], [[1e6, -1e-3]], [[-1.0, -3.0], [0.1, 0.0]], [[-1e150, 1e-150]], -np.eye(3)])
+@pytest.mark.parametrize("multiplier", [1e-3, 1.0, 1e6])
+def test_what_is_measured_fits_the_exact_product(monkeypatch, law, matrix, multiplier):
+    """Entries of at most 2**40 units, of either sign: beyond that, sums of floats would be rounded."""
+    monkeypatch.setattr(linear.samplers, f"rounded_{law}", lambda scale, size=None, rng=None: np.zeros(size, np.int64))
+    made = queries(law, matrix, multiplier)
+    steps = [[int(v) for v in row] for row in (made.measured / made.unit).tolist()]
+    assert max(abs(v) for row in steps for v in row) <= 2**40
+    cells = [2**62, -(2**61) - 12345, 2**53 + 1][: len(steps[0])]
+    exact = [Fraction(sum(v * x for v, x in zip(row, cells, strict=True))) * Fraction(made.unit) for row in steps]
+    assert made.measure(cells).value.tolist() == [float(e) for e in exact]
+
+
+@pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("multiplier", [1e-3, 1.0, 3e3, 1e9])
 @pytest.mark.parametrize("contribution", [Contribution(), Contribution(rows_per_unit=3), Contribution(neighbors="replace")])
 def test_the_noise_covers_every_neighbour_of_what_is_measured(law, multiplier, contribution):
@@ -118,7 +132,7 @@ def test_answers_are_unbiased_with_the_stated_errors(law, strategy):
 @pytest.mark.parametrize("law", LAWS)
 def test_errors_follow_from_the_strategy(law):
     workload = range_workload(8)
-    for strategy in (identity_strategy(8), haar_strategy(8), hierarchical_strategy(8)):
+    for strategy in (identity_strategy(8), haar_strategy(8), -haar_strategy(8), hierarchical_strategy(8)):
         made = queries(law, workload, 3.0, strategy=strategy)
         assert made.expected_squared_error == pytest.approx(9 * strategy_error(workload, strategy, law), rel=1e-9)
 
