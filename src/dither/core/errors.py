@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Iterable
+from enum import Enum
+from numbers import Number
 from typing import ClassVar
 
 
@@ -98,8 +100,9 @@ class _Short(reprlib.Repr):
     """What is long inside (texts, lists, maps) is cut before it is written, not after."""
 
     def repr_instance(self, x: object, level: int) -> str:  # noqa: ARG002 - the name and the level are reprlib's
-        """As it says itself; a fault in that is left to ``shown``."""
-        return repr(x)
+        """Numbers, names and our own nouns as they say themselves; of anything else (an array, a table) only what it is."""
+        told = isinstance(x, Number | Enum | type) or type(x).__module__.startswith("dither.")
+        return repr(x) if told else f"<{type(x).__name__}>"
 
 
 _SHORT = _Short()

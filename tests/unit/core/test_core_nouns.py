@@ -1,6 +1,8 @@
 import math
 from datetime import UTC, datetime
+from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from dither import events as ev
@@ -37,6 +39,15 @@ def test_shown_never_fails_and_stays_short():
 
     assert shown(Nasty()) == "<Nasty>"
     assert len(shown("x" * 10_000)) <= 60
+
+
+def test_of_what_may_hold_data_only_the_kind_is_shown():
+    assert shown(np.array([17.25, 18.5])) == "<ndarray>"
+    assert shown([np.array([17.25])]) == "[<ndarray>]"
+    assert shown(datetime(2026, 1, 1, tzinfo=UTC)) == "<datetime>"
+    assert shown(Fraction(1, 3)) == "Fraction(1, 3)"
+    assert shown(ev.Gaussian(1.0)) == "Gaussian(noise_multiplier=1.0)"
+    assert shown(float) == "<class 'float'>"
 
 
 def test_missing_extra_says_what_to_type():
