@@ -200,6 +200,10 @@ def test_the_scales_spend_epsilon_and_no_more(epsilon, hits, monotone, sensitivi
     assert Fraction(scales.step) * scales.moved >= Fraction(sensitivity)
     spent = scales.moved / Fraction(scales.threshold) + (1 if monotone else 2) * hits * scales.moved / Fraction(scales.query)
     assert Fraction(epsilon) * (1 - Fraction(1, 10**9)) < spent <= Fraction(epsilon)
+    told = AboveThreshold(epsilon=epsilon, hits=hits, monotone=monotone, sensitivity=sensitivity, value_epsilon=0.7 * epsilon)
+    assert {type(s) for s in (told.scales.threshold, told.scales.query, told.scales.value)} == {float}  # what runs is what the event holds
+    spent = hits * told.scales.moved / Fraction(told.event.events[1].event.noise_scale)
+    assert Fraction(0.7 * epsilon) * (1 - Fraction(1, 10**9)) < spent <= Fraction(0.7 * epsilon)
 
 
 def test_events():
@@ -297,6 +301,20 @@ def test_long_lists_stop_in_a_later_block():
     scores[[150_000, 170_000]] = 1e9
     got = AboveThreshold(epsilon=1.0, hits=2).measure(scores).value
     assert got == Found(170_001, (150_000, 170_000), ())
+
+
+@pytest.mark.parametrize("queries", [1, 20])
+def test_the_interval_covers_all_noise_that_is_likely(coarse, script, queries):
+    """Noise of the threshold beyond a and of any query beyond b, each with half of 1 − confidence, against the score together."""
+    mechanism = AboveThreshold(epsilon=0.1)
+    width = mechanism.interval(0.9, queries=queries).half_width
+    least = lambda scale, chance: next(t for t in itertools.count() if 2 * math.exp(log_upper_tail(t + 1, scale)) <= chance)  # noqa: E731 - local formula
+    a, b = least(mechanism.scales.threshold, 0.05), least(mechanism.scales.query, 0.05 / queries)
+    script(a, -b)
+    assert mechanism.start().ask(width).above
+    script(-a, b)
+    assert not mechanism.start().ask(-width).above
+    assert width <= 1.2 * (a + b) + 4
 
 
 def test_the_interval_holds():
