@@ -293,7 +293,7 @@ def _zcdp(case: _Case) -> Row:
     rho = float(rdp.zcdp(made, neighbors=case.neighbors, group=case.group)) * (1 + 1e-15)
     found = rdp.epsilon_of_zcdp(rho, left)
     sampled = any(isinstance(part, ev.Subsample) for part in ev.walk(case.event))
-    note = f"ρ = {tables.up(rho)}, best at order {found.order:.4g}{'; sampling amplifies no ρ.' if sampled else '.'}"
+    note = f"ρ = {tables.up(rho)}, best at order {found.order:.4g}{'; sampling does not lower ρ.' if sampled else '.'}"
     return Row("zCDP", "Bun & Steinke 2016", found.value, note, order=found.order)
 
 

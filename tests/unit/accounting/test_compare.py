@@ -141,7 +141,7 @@ def test_arguments_are_checked():
 def test_notes_say_why_and_read_well():
     found = compare(TRAINING, 1e-5)
     assert "each of 4,700 parts" in found.row("basic composition").note
-    assert "sampling amplifies no ρ" in found.row("zCDP").note
+    assert "sampling does not lower ρ" in found.row("zCDP").note
     assert "sampling" not in compare(ev.Gaussian(2.0), 1e-5).row("zCDP").note
 
 
