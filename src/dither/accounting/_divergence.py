@@ -77,8 +77,8 @@ def bounded_range(orders: Array, epsilon: float) -> Array:
     log_b = -epsilon + np.log(-np.expm1(-(a - 1) * epsilon))
     log_y = np.log1p(-1 / a) + log_a - log_b
     moment = (a - 1) * log_y + log_a - np.log(a) - math.log(-math.expm1(-epsilon))
-    slack = 1e-14 * (1 + a * epsilon + np.abs((a - 1) * np.log1p(-1 / a)) + np.log(a) + abs(math.log(epsilon)))
-    return np.minimum((moment + slack) / (a - 1), np.minimum(0.125 * epsilon * epsilon * a, epsilon) * _ROUNDING)
+    slack = 1e-14 * (2 + a * epsilon + np.log(a) + (1 + 0.2 * a) * abs(math.log(epsilon)))
+    return np.minimum(np.maximum(moment + slack, 0.0) / (a - 1), np.minimum(0.125 * epsilon * epsilon * a, epsilon) * _ROUNDING)
 
 
 def discrete_laplace(orders: Array, noise_scale: float, shift: int) -> Array:
@@ -111,17 +111,14 @@ def _integers(curve: DivergenceCurve, orders: Array) -> tuple[Array, Array, Arra
     return whole, (whole - 1) * curve(whole), np.append(ends[ends < highest], highest)
 
 
-def _log_binomials(ends: Array, whole: Array) -> Array:
-    """Log C(n, j) for n of ``ends`` (rows) and j of ``whole``; −∞ where j > n."""
+def _log_sums(ends: Array, whole: Array, q: float, grown: Array, *, stay: bool = True) -> Array:
+    """Log(1 + Σ_j C(n, j) q^j (1−q)^{n−j} e^grown) for every n of ``ends``; without the power of 1 − q unless ``stay``."""
     n, j = ends[:, None], whole[None, :]
-    return np.where(j > n, -np.inf, gammaln(n + 1) - gammaln(j + 1) - gammaln(np.maximum(n - j, 0.0) + 1)) + 1e-12
-
-
-def _log_sums(ends: Array, whole: Array, q: float, grown: Array) -> Array:
-    """Log(1 + Σ_j C(n, j) q^j (1−q)^{n−j} e^grown) for every n of ``ends``."""
-    left = np.maximum(ends[:, None] - whole, 0.0)
-    stay = left * math.log1p(-q) if q < 1 else np.where(left > 0, -np.inf, 0.0)
-    return log1p_exp(logsumexp(_log_binomials(ends, whole) + whole * math.log(q) + stay + grown, axis=1))
+    left = np.maximum(n - j, 0.0)
+    terms = gammaln(n + 1) - gammaln(j + 1) - gammaln(left + 1) + j * math.log(q) + grown + 1e-12
+    if stay and q < 1:
+        terms = terms + left * math.log1p(-q)
+    return log1p_exp(logsumexp(np.where((j == n) | (j < n) & (not stay or q < 1), terms, -math.inf), axis=1))
 
 
 def _log_least(q: float, orders: Array) -> Array:
@@ -165,15 +162,15 @@ def replaced(curve: DivergenceCurve, pure: float, q: float, orders: Array) -> Ar
     terms = moments + np.minimum(math.log(2.0), whole * log_pure)
     terms[0] = second
 
-    sums = log1p_exp(logsumexp(_log_binomials(ends, whole) + whole * math.log(q) + terms, axis=1))
+    sums = _log_sums(ends, whole, q, terms, stay=False)
     convex = log1p_exp(math.log(q) + log_expm1(own))
     return np.minimum(np.minimum(convex, interpolated(orders, ends, sums)), own) * _ROUNDING
 
 
 def mixed(log_weights: Array, moments: list[Array]) -> Array:
     """Log Σ wᵢ e^{Kᵢ}, weights summing to at most 1: e^K is jointly convex in the pair; accurate for small K."""
-    grown = np.array([log_expm1(k) for k in moments])
-    return log1p_exp(logsumexp(log_weights[:, None] + grown, axis=0)) * _ROUNDING
+    grown = np.array([weight + log_expm1(k) for weight, k in zip(log_weights.tolist(), moments, strict=True) if weight > -math.inf])
+    return log1p_exp(logsumexp(grown, axis=0)) * _ROUNDING
 
 
 def two_hops(moment: DivergenceCurve, orders: Array) -> Array:

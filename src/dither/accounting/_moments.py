@@ -211,10 +211,11 @@ def _log_convex(log_ratio: Array, excess: Array, power: float) -> Array:
         series = 1 + (power - j + 1) * v / j * series
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         near = math.log(0.5 * power * (power - 1)) + np.log(series) + 2 * np.log(np.abs(v))
-        high = power * log_ratio > 40.0
-        lr = np.where(high, 0.0, log_ratio)
+        steep = np.where(power > 0, power * log_ratio, log_ratio + math.log(abs(power)))  # the term that outgrows the others
+        high = (power * log_ratio > 40.0) | (log_ratio > 300.0)
+        lr = np.where(high, 0.0, np.where(np.abs(excess) < 0.5, np.log1p(np.clip(excess, -0.5, 0.5)), log_ratio))
         far = np.log(np.exp(lr) * np.expm1((power - 1) * lr) - (power - 1) * np.expm1(lr))
-        return np.asarray(np.where(small, near, np.where(high, power * log_ratio, far)))
+        return np.asarray(np.where(small, near, np.where(high, np.maximum(steep, power * log_ratio) + 1e-12, far)))
 
 
 def _log_expm1(x: float) -> float:

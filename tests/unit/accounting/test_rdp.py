@@ -501,3 +501,39 @@ def test_groups_on_shuffled_batches():
         spread, together = k * one(ev.Laplace(5.0), 3.0), one(ev.Laplace(5.0), 3.0, group=k)
         assert one(epoch, 3.0, group=k) >= max(spread, together) * (1 - 1e-9)
     assert one(ev.Subsample(ev.Gaussian(50.0), ev.Shuffled(10, 1000)), 3.0, group=100) == pytest.approx(one(ev.Gaussian(0.5), 3.0))
+
+
+@pytest.mark.parametrize(
+    ("event", "neighbors", "group"),
+    [
+        (ev.Subsample(ev.Gaussian(2.0), ev.Poisson(1e-12)), "add_remove", 3),
+        (ev.Subsample(ev.Gaussian(2.0), ev.WithReplacement(10, 10**12)), "add_remove", 1),
+        (ev.Subsample(ev.PureDp(1000.0), ev.Poisson(1.0)), "add_remove", 3),
+        (ev.ExponentialMechanism(1e-9), "add_remove", 1),
+        (ev.Subsample(ev.Laplace(1e-3), ev.FixedSize(5, 5)), "replace", 7),
+    ],
+)
+def test_nothing_overflows_into_no_number(event, neighbors, group):
+    with np.errstate(all="raise", under="ignore"):
+        found = rdp.curve(event, [1.0001, 2.0, 3.5, 64.0, 1e6, 1e9], neighbors=neighbors, group=group)
+    assert (found > 0).all()
+    assert (np.diff(found) >= 0).all()
+
+
+def test_what_has_no_curve_has_none_on_a_batch_either():
+    for sampler in (ev.Poisson(0.3), ev.Poisson(1.0), ev.FixedSize(3, 10), ev.WithReplacement(2, 5), ev.TruncatedPoisson(0.9, 2, 5)):
+        for neighbors in ("add_remove", "replace"):
+            for group in (1, 3):
+                found = rdp.curve(ev.Subsample(ev.ApproxDp(1.0, 0.1), sampler), [1.5, 200.0], neighbors=neighbors, group=group)
+                assert np.isinf(found).all()
+
+
+def test_bounded_range_of_small_epsilon_is_not_lost_in_rounding():
+    for epsilon in (1e-9, 1e-6, 1e-4):
+        for order in (2.0, 1e3, 1e6):
+            with mp.workdps(60):
+                e, a = mp.mpf(epsilon), mp.mpf(order)
+                t = e / 2  # any place of the interval is below the worst
+                top = (mp.exp(-t) - mp.exp(-e)) / (1 - mp.exp(-e))
+                low = mp.log(top * mp.exp(a * t) + (1 - top) * mp.exp(a * (t - e))) / (a - 1)
+                assert one(ev.ExponentialMechanism(epsilon), order) >= float(low) * (1 - 1e-12)
