@@ -262,7 +262,8 @@ def from_profile(losses: Array, heights: Array) -> PolylinePair:
     p_inf = value[kept[-1]] if at[kept[-1]] >= 0 else 1 - math.exp(at[kept[-1]]) + value[kept[-1]]
     if p_inf >= 1:
         return PolylinePair(everything())
-    return PolylinePair(AtomsPair(where[p > 0], p[p > 0] * ((1 - p_inf) / float(p.sum())), p_inf))
+    share = (1 - p_inf) / float(p.sum()) if p_inf < 0.5 else 1.0  # beside a large p_inf the difference has fewer digits than the sum
+    return PolylinePair(AtomsPair(where[p > 0], p[p > 0] * share, p_inf))
 
 
 def _corner(at: list[float], value: list[float], before: int | None, here: int, after: int | None) -> float:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from dither.core.events import MatrixGaussian, TreeGaussian
 
 _ULP = 2.0**-53
+_LEAST = 1e-100  # squares of smaller coefficients are lost in floats
 _JOINT_MAX = 2048
 _DIRECT_MAX = 2048
 
@@ -31,12 +32,12 @@ def stream_sensitivity(event: TreeGaussian | MatrixGaussian) -> float:
     """
     if isinstance(event, TreeGaussian):
         return _root_up(Fraction(_tree_squared(event.steps, event.participations, event.min_separation)))
-    return _matrix(event.coefficients, event.steps, event.participations, event.min_separation)
+    return max(_matrix(event.coefficients, event.steps, event.participations, event.min_separation), _LEAST)
 
 
 def _root_up(square: Fraction) -> float:
     """The least float found that is at least √square: exact where the root is a float."""
-    root = math.sqrt(square)
+    root = math.sqrt(square) if square > _LEAST * _LEAST else _LEAST
     while Fraction(root) ** 2 < square:
         root = math.nextafter(root, math.inf)
     return root

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from dither import events as ev
+from dither.accounting import rdp
 from dither.accounting._streams import _tree_squared, stream_sensitivity
+from dither.accounting.loss import loss
 
 
 def patterns(steps, most, separation, start=0):
@@ -89,3 +91,26 @@ def test_long_streams():
     wavy = tuple(c * (-1) ** i for i, c in enumerate(column))
     assert stream_sensitivity(ev.MatrixGaussian(1.0, wavy, 10**7, 100, 999)) > few * 0.9
     assert stream_sensitivity(ev.TreeGaussian(1.0, 10**7, 10**7, 1)) > stream_sensitivity(ev.TreeGaussian(1.0, 10**7, 2_048, 3))
+
+
+@pytest.mark.parametrize("column", [(1e-200,) * 100, (1e-160, -1e-170), (1e-300,)])
+def test_coefficients_too_small_to_square_are_not_taken_for_nothing(column):
+    event = ev.MatrixGaussian(1.0, column, 100, 50, 1)
+    assert stream_sensitivity(event) >= 50 * max(column)
+    assert np.isfinite(rdp.curve(event, [2.0, 1e9])).all()
+    assert loss(ev.Subsample(event, ev.Poisson(0.1))).delta(0.0).upper <= 1e-90
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_long_falling_columns_by_adding_them_up(seed):
+    rng = np.random.Generator(np.random.PCG64(seed))
+    steps = int(rng.integers(20, 400))
+    separation = int(rng.integers(1, steps // 2))
+    most = int(rng.integers(1, -(-steps // separation) + 1))
+    column = np.sort(np.round(rng.random(int(rng.integers(1, steps + 1))), int(rng.integers(1, 4))) + 0.01)[::-1]
+    total = np.zeros(steps)
+    for start in range(0, most * separation, separation):
+        total[start : start + len(column)] += column[: steps - start]
+    found = stream_sensitivity(ev.MatrixGaussian(1.0, tuple(column), steps, most, separation))
+    assert found == pytest.approx(math.sqrt(float(total @ total)), rel=1e-11)
+    assert found >= math.sqrt(float(total @ total)) * (1 - 1e-15)
