@@ -9,33 +9,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from dither.accounting._finite import STATES_MAX, Finite, finite, states
-from dither.accounting._fourier import ULP, Curve, Window, curve, log_moments, product, together, untilted
-from dither.accounting._grid import Corners, Law, centred, gathered, pessimistic, split
+from dither.accounting._fourier import ULP, Curve, Window, curve, log_rises, product, together, untilted
+from dither.accounting._grid import Law, gathered, split
 from dither.accounting._lattice import (
-    POINTS_MAX,
     NotSmoothError,
     Part,
     Tilt,
     at,
+    coarsest,
     fitted,
     laws,
     part,
+    retilted,
     tilt,
     tilted_moments,
     trial_tilts,
     window,
 )
 from dither.accounting._pair import Array, Pair
-from dither.accounting._pairs import WHOLE, AtomsPair, GaussianPair, SubsampledGaussianPair, gaussian_delta, gaussian_epsilon
+from dither.accounting._pairs import (
+    WHOLE,
+    AtomsPair,
+    GaussianPair,
+    SubsampledGaussianPair,
+    gaussian_delta,
+    gaussian_epsilon,
+    subsampled_delta,
+)
 from dither.accounting._power import Power
 from dither.core import checks
 from dither.core.units import Bound
 
+COUNT_MAX = 10**15
 _TOLERANCE = 3e-4
 _TIGHT = 9e-4
 _POINTS_MAX = 1 << 19
@@ -43,6 +52,7 @@ _ATOMS_MAX = 1 << 15
 _STITCH_MAX = 1 << 18
 _ATTEMPTS = 4
 _TINY = 1e-11
+_LEAST = 5e-324
 _FAINT = -80.0  # log of a δ below which only the order matters
 
 
@@ -61,7 +71,7 @@ class Composition:
         counts: dict[Pair, int] = {}
         self._shift = 0.0
         for pair, count in parts:
-            checks.count("count", count)
+            checks.count("count", count, high=COUNT_MAX)
             if isinstance(pair, GaussianPair) or (isinstance(pair, SubsampledGaussianPair) and pair.probability == 1):
                 precision += count / pair.noise_multiplier**2
             elif isinstance(pair, AtomsPair) and np.count_nonzero(pair.p) <= 1:  # one loss only: nothing to add up
@@ -77,7 +87,6 @@ class Composition:
         bare = [Law(np.empty(0, dtype=np.int64), np.empty(0), pair.masses(np.zeros(1)).p_inf, 0.0, 1.0) for pair in counts]
         self._infinite = self._p_inf + (1 - self._p_inf) * together(bare, list(counts.values()))
         self._made: Finite | None = None
-        self._blur = 0.0
         atoms = [(pair, c) for pair, c in self._parts if isinstance(pair, AtomsPair)]
         if self._count > 1 and len(atoms) == len(self._parts) and self._infinite < 1 and states(atoms) <= STATES_MAX:
             self._made = finite(atoms, self._infinite, 1 - self._p_inf)
@@ -118,12 +127,14 @@ class Composition:
             return low, high
         low, high, fineness = 0.0, self._unconditional()[1], 1.0
         for attempt in range(_ATTEMPTS):
-            made = self._curves(both=both, fineness=fineness, attempt=attempt, delta=delta)
+            made = self._curves(both=both, fineness=fineness, attempt=attempt, delta=delta, known=high)
             if made is None:
-                break
+                if attempt:
+                    break
+                continue
             upper, lower = made
-            high = min(high, max(0.0, _widened(upper.epsilon(delta) + self._shift, self._count, 1) + self._blur))
-            low = max(low, _widened(lower.epsilon(delta) + self._shift, self._count, -1) - self._blur) if lower else low
+            high = min(high, max(0.0, _widened(upper.epsilon(delta) + self._shift, self._count, 1)))
+            low = max(low, _widened(lower.epsilon(delta) + self._shift, self._count, -1)) if lower else low
             if high < math.inf and (not both or high - low <= max(_TIGHT * low, 5e-7)):
                 return low, high
             fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, 5e-7), 4.0), 400.0) if high < math.inf else 16.0
@@ -167,12 +178,14 @@ class Composition:
             return self._infinite, self._infinite
         low, high, fineness = self._infinite, 1.0, 1.0
         for attempt in range(_ATTEMPTS):
-            made = self._curves(both=both, fineness=fineness, attempt=attempt, epsilon=epsilon)
-            if made is None or (attempt and high == 1.0):
-                break
+            made = self._curves(both=both, fineness=fineness, attempt=attempt, epsilon=epsilon, known=high)
+            if made is None or (attempt > 1 and high == 1.0):
+                if attempt:
+                    break
+                continue
             upper, lower = made
-            high = min(high, upper.delta(epsilon))
-            low = max(low, lower.delta(epsilon)) if lower else low
+            high = min(high, upper.delta(_widened(epsilon, self._count, -1)))
+            low = max(low, lower.delta(_widened(epsilon, self._count, 1))) if lower else low
             if high < 1 and (not both or high - low <= max(_TIGHT * low, math.exp(_FAINT))):
                 return low, high
             fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, math.exp(_FAINT)), 4.0), 400.0)
@@ -190,16 +203,21 @@ class Composition:
 
     def _one_delta(self, pair: Pair, epsilon: float) -> tuple[float, float]:
         """A single release needs no lattice."""
-        rest = 1 - self._p_inf
+        rest, infinite = 1 - self._p_inf, 0.0
         if isinstance(pair, GaussianPair):
             value = gaussian_delta(1 / pair.noise_multiplier, epsilon)
-            return self._p_inf + rest * value * (1 - 1e-12), min(1.0, self._p_inf + rest * value * (1 + 1e-12))
-        cells = pair.masses(np.array([epsilon]))
-        p, q = float(cells.p[-1]), float(cells.q[-1])
-        spent = math.exp(min(epsilon + math.log(q), math.log(p))) if q > 0 and p > 0 else 0.0
-        error = 32 * ULP * (p + spent)
-        low, high = max(0.0, p - spent - error), (p - spent + error if p > 0 else 0.0)
-        return self._p_inf + rest * (cells.p_inf + low), min(1.0, self._p_inf + rest * (cells.p_inf + high))
+            low, high = value * (1 - 1e-12), value * (1 + 1e-12)
+        elif isinstance(pair, SubsampledGaussianPair) and epsilon >= 0:
+            low, high = subsampled_delta(pair, epsilon)
+        else:
+            cells = pair.masses(np.array([epsilon]))
+            p, q, infinite = float(cells.p[-1]), float(cells.q[-1]), cells.p_inf
+            spent = math.exp(min(epsilon + math.log(q), math.log(p))) if q > 0 and p > 0 else 0.0
+            error = 32 * ULP * (p + spent)
+            low, high = max(0.0, p - spent - error), (p - spent + error if p > 0 else 0.0)
+        if not high > 0 and pair.span(-1e7)[1] > epsilon:
+            high = _LEAST  # too small for a float is not nothing
+        return self._p_inf + rest * (infinite + low), min(1.0, self._p_inf + rest * (infinite + high))
 
     def _one_epsilon(self, pair: Pair, delta: float) -> tuple[float, float]:
         if isinstance(pair, GaussianPair):
@@ -231,9 +249,9 @@ class Composition:
             log_delta, margin = chosen.log_delta, 25.0  # δ was not known: once more, with the tails that its order asks for
 
     def _curves(
-        self, *, both: bool, fineness: float, attempt: int, delta: float | None = None, epsilon: float | None = None
+        self, *, both: bool, fineness: float, attempt: int, known: float, delta: float | None = None, epsilon: float | None = None
     ) -> tuple[Curve, Curve | None] | None:
-        """Both curves near the answer; None when the losses are too small to be told apart."""
+        """Both curves near the answer, of which ``known`` is a bound from above; None when no lattice will do."""
         try:
             parts, chosen = self._planned(epsilon, delta)
         except NotSmoothError:
@@ -245,7 +263,12 @@ class Composition:
         )
         error /= fineness
         target = chosen.epsilon if epsilon is None else epsilon
-        log_tail = -16.0 - 6 * attempt - math.log1p(chosen.spread * chosen.value * (1 + chosen.value))
+        log_tail = -16.0
+        if attempt:
+            target = min(known, chosen.epsilon) if epsilon is None else epsilon
+            log_delta = chosen.log_delta if epsilon is None else min(chosen.log_delta, math.log(max(known - self._infinite, 1e-300)))
+            chosen, log_tail = retilted(parts, chosen, target, log_delta)
+        log_tail -= 6 * attempt + math.log1p(chosen.spread * chosen.value * (1 + chosen.value))
         try:
             made = self._built(parts, chosen, error, log_tail, both=both)
         except NotSmoothError:
@@ -272,7 +295,8 @@ class Composition:
     def _built(self, parts: Sequence[Part], chosen: Tilt, error: float, log_tail: float, *, both: bool) -> list[tuple[list[Law], int]]:
         """Laws on one lattice, [from above, from below], with what is left of their counts."""
         budgets = [12 * error / (len(parts) * p.count * (chosen.value + 1)) for p in parts]
-        step = fitted(parts, min(math.sqrt(min(budgets)) / 1.5, 0.5 / (chosen.value + 1), chosen.untilted / 8))
+        step = min(math.sqrt(min(budgets)) / 1.5, 0.5 / (chosen.value + 1), chosen.untilted / 8)
+        step = max(coarsest(parts, chosen, budgets), fitted(parts, step))
         width = max(14 * chosen.spread, 2 * chosen.untilted, -log_tail / max(chosen.value, 1 / chosen.untilted))
         width = max(width, max((p.high - p.low for p in parts if len(p.atoms) or isinstance(p.pair, AtomsPair)), default=0.0))
         blind = any(p.count >= 64 and 2 * step > math.sqrt(p.sketch.variance) > 0 for p in parts)
@@ -281,9 +305,8 @@ class Composition:
                 return self._in_powers(parts, chosen, error, log_tail, both=both)
             except NotSmoothError:
                 pass
-        self._blur = 0.0
         if width / step > 2 * _POINTS_MAX:  # too long: a coarser lattice is valid all the same
-            step = width / _POINTS_MAX
+            step = fitted(parts, width / _POINTS_MAX)
             budgets = [max(b, 2 * step * step) for b in budgets]
         return [(_sides(laws(p, chosen, step, b, both=both)), p.count) for p, b in zip(parts, budgets, strict=True)]
 
@@ -291,9 +314,9 @@ class Composition:
         """Each part raised to its count on a lattice of its own, then all of them on one that suits the sum."""
         scale = 12 * error / (len(parts) * (chosen.value + 1))
         final = min(math.sqrt(scale / 4), 0.5 / (chosen.value + 1), chosen.untilted / 16)
+        final = fitted(parts, max(final, min(error / (8 * len(parts)), chosen.untilted / 2)))
         affordable = 0.01 * error / len(parts)
         made: list[tuple[list[Law], int]] = []
-        self._blur = 0.0
         for one in parts:
             budget = scale / (2 * one.count)
             if one.count == 1:
@@ -302,14 +325,25 @@ class Composition:
                 continue
             if math.sqrt(one.sketch.variance) < _TINY:
                 raise NotSmoothError
-            step = fitted([one], min(math.sqrt(budget) / 1.5, 0.5 / (chosen.value + 1), math.sqrt(one.sketch.variance) / 8))
-            if (len(one.atoms) or isinstance(one.pair, AtomsPair)) and (one.high - one.low) / step > _POINTS_MAX:
-                raise NotSmoothError
-            own = _sides(laws(one, chosen, step, budget, both=both))
-            whole = [_at_once(law, one.count, chosen, log_tail, final, affordable, upper=k == 0) for k, law in enumerate(own)]
-            self._blur += whole[0][1]
-            made.append(([law for law, _ in whole], 1))
+            finest = fitted([one], min(math.sqrt(budget) / 1.5, 0.5 / (chosen.value + 1), math.sqrt(one.sketch.variance) / 8))
+            steps = [max(finest, coarsest([one], chosen, [loosened * budget])) for loosened in (1, 30, 1000)]
+            made.append((self._at_some_step(one, chosen, steps, budget, (log_tail, final, affordable), both=both), 1))
         return made
+
+    @staticmethod
+    def _at_some_step(
+        one: Part, chosen: Tilt, steps: Sequence[float], budget: float, aim: tuple[float, float, float], *, both: bool
+    ) -> list[Law]:
+        """The laws of all copies of a part, its own law on the first step that will do (rare atoms can make a fine one rough)."""
+        for step in dict.fromkeys(steps):
+            if (len(one.atoms) or isinstance(one.pair, AtomsPair)) and (one.high - one.low) / step > _POINTS_MAX:
+                continue
+            own = _sides(laws(one, chosen, step, budget, both=both))
+            try:
+                return [_at_once(law, one.count, chosen, *aim, upper=k == 0) for k, law in enumerate(own)]
+            except NotSmoothError:
+                continue
+        raise NotSmoothError
 
     # -------------------------------------------------------------------------------------------- when all else fails
 
@@ -424,20 +458,21 @@ def _sides(made: tuple[Law, Law | None]) -> list[Law]:
 def _chernoff(chain: Sequence[Law], counts: Sequence[int], chosen: Tilt, tilts: tuple[Array, Array], log_tail: float) -> Window:
     """The window of the laws themselves."""
     left, right = tilts
-    every = np.concatenate(([chosen.value], chosen.value - left, chosen.value + right))
-    moments = np.zeros(len(every))
-    center = 0.0
+    by = np.concatenate((-left, right))
+    rise, center = np.zeros(len(by)), 0.0
     for law, count in zip(chain, counts, strict=True):
-        moments += count * log_moments(law, every)
-        center += count * tilted_moments(law.losses, law.p, chosen.value)[0]
-    rise = moments[1:] - moments[0]
-    return window(chosen._replace(center=center), (rise[: len(left)], rise[len(left) :]), tilts, log_tail)
+        own, rises = log_rises(law, chosen.value, by)
+        rise += count * rises
+        center += count * own
+    # ``rise`` is of the centred sum
+    moved = rise + center * by
+    return window(chosen._replace(center=center), (moved[: len(left)], moved[len(left) :]), tilts, log_tail)
 
 
-def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, affordable: float, *, upper: bool) -> tuple[Law, float]:
-    """All copies of a law as one, on a coarser lattice, and by how much its places are blurred."""
+def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, affordable: float, *, upper: bool) -> Law:
+    """All copies of a law as one, on a coarser lattice."""
     try:
-        power = Power(law, count, chosen, log_tail)
+        power = Power(law, count, chosen, log_tail, step)
     except NotSmoothError:
         mean, variance = tilted_moments(law.losses, law.p, chosen.value)
         own = chosen._replace(center=count * mean, spread=math.sqrt(count * variance))
@@ -445,17 +480,8 @@ def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, a
         if not (here.left + here.right) / law.step <= 2 * _POINTS_MAX:
             raise
         whole = untilted(product([law], [count], chosen.value, here))
-        return (split(whole, step) if upper else gathered(whole, step, chosen.value, affordable)), 0.0
-    low, high = power.span(0.0)
-    if (high - low) / step > POINTS_MAX:
-        raise NotSmoothError
-    index = np.arange(math.floor((low - power.center) / step) - 1, math.ceil((high - power.center) / step) + 2, dtype=np.int64)
-    if upper:
-        made = pessimistic(index, step, power.masses(np.asarray(power.center + step * index, dtype=np.float64)), power.center)
-    else:
-        cuts = power.center + step * (np.append(index, index[-1] + 1) - 0.5)
-        made = centred(power, Corners(cuts, index, power.center, step, np.zeros(len(index), dtype=bool)), chosen.value, affordable)
-    return replace(made, garbage=2 * power.garbage), power.blur
+        return split(whole, step) if upper else gathered(whole, step, chosen.value, affordable)
+    return power.above(step) if upper else power.below(step, affordable)
 
 
 def _two_atoms(epsilon: float, delta: float) -> AtomsPair:

@@ -23,6 +23,7 @@ Spectrum: TypeAlias = NDArray[np.complex128]
 
 ULP = 2.0**-53
 _KNOWN = 1e-13
+_SKETCH = 512
 
 
 def log_moments(law: Law, tilts: Array) -> Array:
@@ -41,6 +42,34 @@ def log_moments(law: Law, tilts: Array) -> Array:
         return np.log1p(np.expm1(exponents) @ law.p + (float(law.p.sum()) - 1))
     top = exponents.max(axis=1)
     return np.asarray(top + np.log(np.maximum(np.exp(exponents - top[:, None]) @ law.p, 1e-300)))
+
+
+def log_rises(law: Law, tilt: float, by: Array) -> tuple[float, Array]:
+    """(mean under the tilt, about K(tilt + t) − K(tilt) at each t): good enough to choose a window, which is then bounded exactly.
+
+    >>> center, rises = log_rises(Law(np.array([0, 1]), np.array([0.5, 0.5]), 0.0, 0.0, 1.0), 0.0, np.array([0.0]))
+    >>> center, rises.tolist()
+    (0.5, [0.0])
+    """
+    exponents = tilt * (law.step * (law.index - law.index[0]).astype(np.float64))
+    weights = law.p * np.exp(exponents - exponents.max())
+    weights /= weights.sum()
+    losses = law.losses
+    center = float(weights @ losses)
+    places = losses - center
+    if len(places) > _SKETCH:
+        even = np.searchsorted(places, np.linspace(places[0], places[-1], _SKETCH), "left")
+        likely = np.searchsorted(np.cumsum(weights), np.linspace(0.0, 1.0, _SKETCH), "left")
+        starts = np.unique(np.concatenate(([0], even, likely)))
+        starts = starts[starts < len(places)]
+        mass = np.add.reduceat(weights, starts)
+        some = mass > 0
+        places, weights = np.add.reduceat(weights * places, starts)[some] / mass[some], mass[some]
+    turned = np.multiply.outer(by, places)
+    top = turned.max(axis=1)
+    near = np.log1p(np.maximum(np.expm1(np.minimum(turned, 1.0)) @ weights, -0.5))
+    far = top + np.log(np.maximum(np.exp(turned - top[:, None]) @ weights, 1e-300))
+    return center, np.asarray(np.where(top < 1, near, far), dtype=np.float64)
 
 
 class Window(NamedTuple):
@@ -205,17 +234,30 @@ class Curve:
         return float(self.losses[i + 1]) + math.log1p(-max(ratio, 0.0))
 
 
+def _discounted(p: Array, step: float) -> Array:
+    """Σ_{j ≥ i} p_j e^{−step·(j − i)} for each i, from the right, in stretches over which e^{−step·j} is a float."""
+    stretch = max(1, int(300 / step))
+    made = np.empty_like(p)
+    beyond = 0.0
+    for end in range(len(p), 0, -stretch):
+        own = p[max(0, end - stretch) : end]
+        weights = np.exp(-step * np.arange(len(own) + 1.0))
+        found = (np.cumsum((own * weights[:-1])[::-1])[::-1] + beyond * weights[-1]) / weights[:-1]
+        made[max(0, end - stretch) : end] = found
+        beyond = float(found[0])
+    return made
+
+
 def curve(made: Product, center: float, *, relative: float, p_inf: float, upper: bool) -> Curve:
     """δ(ε) = Σ_{s > ε} p(s) (1 − e^{ε−s}) around ``center``, every sum made of positive terms."""
     losses, tilt = made.losses, made.tilt
     y = losses - center
-    keep = np.abs(y) < 600 / (tilt + 1)
+    keep = tilt * np.abs(y) < 600
     if not keep.any():
         keep = np.abs(y) <= float(np.abs(y).min())
     cut = float(made.tilted[~keep & (y > 0)].sum())  # too far to the right to be weighed: treated as uncertain
     losses, y, tilted = losses[keep], y[keep], made.tilted[keep]
-    below = np.cumsum((tilted * np.exp(-(tilt + 1) * y))[::-1])[::-1]
-    slope = np.exp(y) * below
+    slope = _discounted(tilted * np.exp(-tilt * y), made.step)
     gain = np.concatenate((np.cumsum((-math.expm1(-made.step) * slope)[:0:-1])[::-1], [0.0]))
     fall = np.exp(-tilt * y)
     peak = math.exp(tilt * math.log(tilt / (1 + tilt)) - math.log1p(tilt)) if tilt > 0 else 1.0

@@ -21,6 +21,7 @@ from dither.accounting._pair import Array, Masses, Pair
 Whole: TypeAlias = NDArray[np.int64]
 
 _SETTLE_MAX = 1e-13
+_SPREAD_MAX = 600.0
 _SLACK = 4e-16  # of a mean loss: what log(P/Q) of two masses right to an ulp may be off; given back in ``Composition``
 
 
@@ -59,7 +60,8 @@ def pessimistic(index: Whole, step: float, cells: Masses, origin: float = 0.0) -
     with np.errstate(divide="ignore", invalid="ignore"):
         over = edges[:-1] + np.log(q) - np.log(p)  # minus how far the cell's mean loss log(P/Q) is above its lower end
         up = np.expm1(over) / np.expm1(edges[:-1] - edges[1:])
-    up = np.where(np.isfinite(up), np.clip(up, 0.0, 1.0), 1.0) * p
+    near = (1 - up) * np.diff(edges) <= _SLACK  # an atom on the upper end: up all of it, not all but the rounding of a logarithm
+    up = np.where(np.isfinite(up) & ~near, np.clip(up, 0.0, 1.0), 1.0) * p
     made = np.empty(len(index))
     made[0] = cells.p[0]
     made[1:] = up
@@ -72,8 +74,19 @@ def pessimistic(index: Whole, step: float, cells: Masses, origin: float = 0.0) -
     return settled(law, p_inf - lost) if _whole(cells) else law
 
 
+def _relabelled(law: Law, step: float) -> Law | None:
+    """The law itself where its step is a whole multiple of the new one; None where it is not."""
+    times = round(law.step / step)
+    if not abs(law.step / step - times) <= 4e-16 * times:
+        return None
+    return replace(law, index=law.index * times, step=step, garbage=2 * law.garbage)
+
+
 def split(law: Law, step: float) -> Law:
-    """The law moved up to a coarser lattice: each atom is split over the two points around it."""
+    """The law moved up to another lattice: each atom is split over the two points around it."""
+    same = _relabelled(law, step)
+    if same is not None:
+        return same
     losses = law.losses
     left = np.floor(losses / step).astype(np.int64)
     rise = np.clip(losses - step * left, 0.0, step)
@@ -155,23 +168,23 @@ def _ended(index: Whole, step: float, p: Array, excess: Array) -> tuple[Whole, A
 
     Where it lies above, it goes down to the next lattice point, or into the corner before.
     """
-    while excess[-1] < -_SLACK * p[-1]:
-        below = float(np.log1p(-excess[-1] / p[-1]))  # e^corner Q = P − x, so the mean loss is log(1 − x/P) under the corner
-        place = int(index[-1]) - math.ceil(below / step)
-        merge = len(index) > 1 and place <= index[-2]
-        place = int(index[-2]) if merge else place
-        rest = float(p[-1] - (p[-1] - excess[-1]) * np.exp(-step * (int(index[-1]) - place)))
-        mass = float(p[-1])
+    index, p, excess, n = index.copy(), p.copy(), excess.copy(), len(p)
+    while excess[n - 1] < -_SLACK * p[n - 1]:
+        mass, over = float(p[n - 1]), float(excess[n - 1])
+        below = math.log1p(-over / mass)  # e^corner Q = P − x, so the mean loss is log(1 − x/P) under the corner
+        here = int(index[n - 1])
+        place = here - math.ceil(below / step)
+        merge = n > 1 and place <= index[n - 2]
+        place = int(index[n - 2]) if merge else place
+        rest = mass - (mass - over) * math.exp(-step * (here - place))
         if merge:
-            index, p, excess = index[:-1], p[:-1].copy(), excess[:-1].copy()
-            p[-1] += mass
-            excess[-1] += rest
+            n -= 1
+            p[n - 1] += mass
+            excess[n - 1] += rest
         else:
-            index, excess = index.copy(), excess.copy()
-            index[-1], excess[-1] = place, max(rest, 0.0)
-    excess = excess.copy()
-    excess[-1] = max(excess[-1], 0.0)
-    return index, p, excess
+            index[n - 1], excess[n - 1] = place, max(rest, 0.0)
+    excess[n - 1] = max(excess[n - 1], 0.0)
+    return index[:n], p[:n], excess[:n]
 
 
 def _convex(law: Law) -> Law | None:
@@ -361,7 +374,20 @@ class Smeared:
 
 
 def gathered(law: Law, step: float, tilt: float, affordable: float) -> Law:
-    """The law moved down to a coarser lattice."""
+    """The law moved down to another lattice."""
+    same = _relabelled(law, step)
+    if same is not None:
+        return same
+    losses = law.losses
+    if step > 0.5 or float(losses[-1] - losses[0]) > _SPREAD_MAX:  # e^−loss has no room to be weighed: each atom goes down
+        index = np.floor(losses / step).astype(np.int64)
+        mass = np.bincount(index - int(index[0]), law.p)
+        some = np.flatnonzero(mass > 0)
+        return Law(some + int(index[0]), np.asarray(mass[some], dtype=np.float64), law.p_inf, 0.0, step, 2 * law.garbage)
+    away = step * round(float(law.p @ losses) / float(law.p.sum()) / step) if float(np.abs(losses).max()) > _SPREAD_MAX else 0.0
+    if away:  # all losses moved together, and the law moved back
+        made = gathered(replace(law, origin=law.origin - away), step, tilt, affordable)
+        return replace(made, index=made.index + round(away / step))
     smeared = Smeared(law)
     low, high = smeared.span(0.0)
     index = np.arange(math.floor(low / step), math.ceil(high / step) + 1, dtype=np.int64)

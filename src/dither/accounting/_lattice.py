@@ -10,13 +10,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dither.accounting._fourier import Window
+from dither.accounting._fourier import ULP, Window
 from dither.accounting._grid import Corners, Law, Whole, around_atoms, centred, gathered, lowered, pessimistic, split
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import AtomsPair, GaussianPair, MixtureGaussianPair, SubsampledGaussianPair
 
 _CELLS_MAX = 20_000
 POINTS_MAX = 1 << 21
+_FEW = 64
+_TURN_MAX = 4.0
+_DIVISORS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _SMOOTH = (GaussianPair, SubsampledGaussianPair, MixtureGaussianPair)
 
 
@@ -185,10 +188,34 @@ def window(chosen: Tilt, log_moment: Sequence[Array], tilts: tuple[Array, Array]
     return Window(chosen.center, left, right, t_left, t_right)
 
 
+def retilted(parts: Sequence[Part], chosen: Tilt, target: float, log_delta: float) -> tuple[Tilt, float]:
+    """Of tilts near the chosen one that whose window is the shortest, and the log of the tail that may be left out.
+
+    Chernoff's tilt lies far from the answer where a rare large loss is most of the tail: there a gentler one follows a
+    tenth of the range. What is lost in rounding, about e^−30 of the tilted whole, has to stay far below δ.
+    """
+    best, found, shortest = chosen, -16.0, math.inf
+    for factor in (1.0, 10.0, 3.0, 0.3, 0.1, 0.03, 0.01, 0.003):
+        value = factor * chosen.value
+        k = float(cumulants(parts, np.array([value]))[0])
+        scale = k - value * target + value * math.log(value) - (1 + value) * math.log1p(value)
+        if not scale < log_delta + 18:
+            continue
+        tail = min(-16.0, log_delta - scale - 12)
+        own = at(parts, value, chosen.untilted, chosen.epsilon, chosen.log_delta)
+        tilts = trial_tilts(own)
+        moments = cumulants(parts, np.concatenate((value - tilts[0], value + tilts[1]))) - k
+        here = window(own, (moments[: len(tilts[0])], moments[len(tilts[0]) :]), tilts, tail)
+        length = max(here.left, own.center - target) + max(here.right, target - own.center)
+        if length < 0.7 * shortest:
+            best, found, shortest = own, tail, length
+    return best, found
+
+
 def trial_tilts(chosen: Tilt) -> tuple[Array, Array]:
     """Tilts worth trying for Chernoff bounds to the left and to the right."""
     scale = max(chosen.spread, 1e-12 * abs(chosen.center), 1e-300)
-    right = np.geomspace(0.05, 60.0, 24) / scale
+    right = np.geomspace(1e-3, 60.0, 40) / scale
     if not chosen.value > 0:
         return right, right
     return np.concatenate((right, chosen.value * np.array([0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.96]))), right
@@ -262,12 +289,14 @@ def _finite_laws(pair: AtomsPair, step: float, *, both: bool) -> tuple[Law, Law 
     """A finite law: every atom is split over the two lattice points around it, or lowered to the nearest one."""
     keep = pair.p > 0
     losses, p = pair.losses[keep], pair.p[keep]
-    origin = 0.0 if pair.step else float(losses[np.argmax(p)])
+    origin = _origin(pair)
     position = (losses - origin) / step
     if not float(np.ptp(position)) <= POINTS_MAX:
         raise NotSmoothError
-    left = np.floor(position + 1e-9).astype(np.int64)
-    rise = np.clip((losses - origin) - step * left, 0.0, step)
+    near = np.rint(position)
+    position = np.where(np.abs(position - near) <= 4 * ULP * np.abs(position), near, position)  # the rounding of the division
+    left = np.floor(position).astype(np.int64)
+    rise = np.where(position == left, 0.0, np.clip((losses - origin) - step * left, 0.0, step))
     up = p * np.expm1(-rise) / math.expm1(-step)
     first, size = int(left.min()), int(left.max() - left.min()) + 2
     made = _floats(np.bincount(left - first, p - up, size) + np.bincount(left + 1 - first, up, size))
@@ -276,7 +305,7 @@ def _finite_laws(pair: AtomsPair, step: float, *, both: bool) -> tuple[Law, Law 
     if not both:
         return upper, None
     corner = np.rint(position).astype(np.int64)
-    excess = -p * np.expm1(origin + step * corner - losses)
+    excess = np.where(position == corner, 0.0, -p * np.expm1(origin + step * corner - losses))
     first, size = int(corner.min()), int(corner.max() - corner.min()) + 1
     mass, extra = _floats(np.bincount(corner - first, p, size)), _floats(np.bincount(corner - first, excess, size))
     used = np.flatnonzero(mass > 0)
@@ -295,6 +324,38 @@ def spacing(one: Part) -> float:
         heavy = np.argsort(one.pair.p)[-2:]
         return abs(float(np.diff(one.pair.losses[heavy])[0])) if len(heavy) == 2 else 0.0
     return float(one.atoms[-1] - one.atoms[0]) if len(one.atoms) > 1 else 0.0
+
+
+def coarsest(parts: Sequence[Part], chosen: Tilt, budgets: Sequence[float]) -> float:
+    """The widest step at which laws of a few atoms each lose no more than the budgets allow; 0 for none, or other laws.
+
+    Atoms on the lattice lose nothing, whatever its step; the others are moved by less than a step.
+    """
+    if not all(isinstance(p.pair, AtomsPair) and 1 < len(p.sketch.p) <= _FEW for p in parts):
+        return 0.0
+    base = min(spacing(p) for p in parts)
+    for divisor in _DIVISORS:
+        step = base / divisor
+        if step * (chosen.value + 1) > _TURN_MAX:  # under the tilt all would be in one place
+            continue
+        for one, budget in zip(parts, budgets, strict=True):
+            assert isinstance(one.pair, AtomsPair)
+            exponents = chosen.value * one.sketch.losses
+            tilted = one.sketch.p * np.exp(exponents - exponents.max())
+            weights = np.maximum(one.sketch.p, tilted / tilted.sum())
+            position = (one.sketch.losses - _origin(one.pair)) / step
+            off = np.abs(position - np.rint(position))
+            off = np.where(off <= 1e-9, 0.0, off) * step
+            if float(weights @ off) > 0.05 * budget * (chosen.value + 1) or 6 * float(weights @ (off * step)) > budget:
+                break
+        else:
+            return step
+    return 0.0
+
+
+def _origin(pair: AtomsPair) -> float:
+    """A place that is to be on the lattice."""
+    return 0.0 if pair.step else float(pair.losses[np.argmax(pair.p)])
 
 
 def fitted(parts: Sequence[Part], step: float) -> float:

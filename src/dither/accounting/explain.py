@@ -257,7 +257,7 @@ def _given(what: Event | Guarantee, delta: object, unit: object, trust: object) 
     epsilon = priced.epsilon_upper(share)
     if math.isinf(epsilon) and math.isfinite(priced.epsilon_upper(1 - 1e-9)):  # not a word of "no guarantee": it has one elsewhere
         least = priced.delta_upper(checks.EPSILON_MAX)
-        expected = f"above {tables.up(least, 3)}" if 0 < least < 1 else "well below 1/population, such as 1e-6"
+        expected = f"above {tables.up(least, 3)}" if 1e-300 < least < 1 else "well below 1/population, such as 1e-6"
         raise InputError(f"delta={delta} is not allowed here: this event has no finite ε at δ = {share:g}. Give a delta {expected}.")
     return Guarantee(epsilon, share, hidden, Trust.CENTRAL if trust is None else as_trust(trust)), what, priced
 
