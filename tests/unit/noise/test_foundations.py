@@ -172,7 +172,9 @@ def test_the_users_own_interrupt_gets_through():
     assert isolated_answer(raising(KeyboardInterrupt()), [1], 1, timeout=20.0, steady=False) is None
 
 
-@pytest.mark.parametrize("made", [None, "x", [1.0, 2.0], [], math.nan, [math.inf], 1j, object(), {1: 2}], ids=repr)
+@pytest.mark.parametrize(
+    "made", [None, "x", [1.0, 2.0], [], math.nan, [math.inf], 1j, object(), {1: 2}], ids=lambda made: type(made).__name__
+)
 def test_what_is_not_the_right_count_of_finite_numbers_is_no_answer(made):
     assert answer(lambda _: made, [], 1) is None
     assert isolated_answer(lambda _: made, [], 1, timeout=20.0, steady=False) is None

@@ -487,7 +487,11 @@ def test_any_source_of_the_contract_will_do():
     assert len(set(grid.flat)) == 6
 
 
-@pytest.mark.parametrize("said", [False, None, 0, 1, "no", "True", lambda: False], ids=repr)
+@pytest.mark.parametrize(
+    "said",
+    [False, None, 0, 1, "no", "True", lambda: False],
+    ids=lambda said: f"{type(said).__name__} {said if not callable(said) else ''}".strip(),
+)
 def test_a_source_is_private_only_if_it_says_so(said):
     source = Plain()
     source.private = said
