@@ -1,6 +1,6 @@
 """Prices and calibrations beside dp-accounting, Opacus and prv-accountant: values and times of one run, side by side.
 
-    python benchmarks/accounting.py [--json] [--peers google_pld,google_rdp,opacus_prv,prv]
+    python benchmarks/accounting.py [--json FILE] [--quick] [--peers google_pld,google_rdp,opacus_prv,prv]
 
 Each peer runs in a virtual environment of its own (.venvs/acct_peers holds dp-accounting; .venvs/opacus_peers and .venvs/prv_peers the
 others, if they are there), as one long-lived process that answers case by case, in turn with ours: both sides see the same
@@ -227,21 +227,22 @@ def totals(rows, peers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", metavar="FILE", help="write the figures there too")
+    parser.add_argument("--quick", action="store_true", help="beside dp-accounting's PLD only")
     parser.add_argument("--peers", default=",".join(VENVS))
     parser.add_argument("--worker")
     options = parser.parse_args()
     if options.worker:
         worker(options.worker)
         return
-    peers = [peer for peer in (Peer(name) for name in options.peers.split(",") if name in VENVS) if peer.process is not None]
+    asked = ["google_pld"] if options.quick else options.peers.split(",")
+    peers = [peer for peer in (Peer(name) for name in asked if name in VENVS) if peer.process is not None]
     rows = measured(peers)
     summary = totals(rows, peers)
     for peer in peers:
         peer.close()
     if options.json:
-        print(json.dumps({"rows": rows, "totals": summary}, indent=1))
-        return
+        Path(options.json).write_text(json.dumps({"rows": rows, "totals": summary}, indent=1) + "\n")
     print(
         f"{'case':38} {'ours (upper)':>14} {'gap':>8} {'s':>7}"
         + "".join(f" | {p.name:>11} {'off':>8} {'s':>6} {'ratio':>6}" for p in peers)
