@@ -4,11 +4,14 @@
     ├── InputError              what was given is not allowed               exit 2
     │   ├── UnknownNameError    a name that does not exist                  exit 2
     │   ├── DecodeError         text that is not what it claims to be       exit 2
-    │   └── MissingExtraError   a feature whose extra is not installed      exit 2
+    │   ├── MissingExtraError   a feature whose extra is not installed      exit 2
+    │   └── ConflictError       an id already stands for something else     exit 2
     ├── RefusedError            a rule of privacy forbids it                exit 3
     │   ├── SensitivityError    no finite sensitivity can be stated         exit 3
     │   └── NotPriceableError   no valid bound is known for this            exit 3
     ├── OverBudgetError         it would spend more than is left            exit 4
+    ├── LedgerError             the book cannot be used; nothing may run    exit 1
+    │   └── TamperError         the book is not what was written            exit 1
     └── EntropyError            the system gave no randomness               exit 1
 
 Text: what was given → what is allowed → what to do. No message holds a private value or a row count.
@@ -64,6 +67,12 @@ class MissingExtraError(InputError):
         super().__init__(f"{feature} needs packages that are not installed: run  pip install 'dither[{extra}]'.")
 
 
+class ConflictError(InputError):
+    """An id that already stands for something else, or whose charge is settled in another way."""
+
+    code = "conflict"
+
+
 class RefusedError(DitherError):
     """A rule of privacy forbids it, whatever the data."""
 
@@ -88,6 +97,18 @@ class OverBudgetError(DitherError):
 
     code = "over_budget"
     exit_status = 4
+
+
+class LedgerError(DitherError):
+    """The budget book cannot be used: without a receipt nothing may run, and what is unknown counts as spent."""
+
+    code = "ledger"
+
+
+class TamperError(LedgerError):
+    """The budget book, or something signed from it, is not what was written."""
+
+    code = "tamper"
 
 
 class EntropyError(DitherError):
