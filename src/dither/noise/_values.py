@@ -59,7 +59,8 @@ def integers(value: object) -> tuple[Integers, bool]:
 def _held(array: NDArray[np.generic]) -> Floats | Integers:
     """A numpy array of a numeric type, each number within its range; always a copy."""
     if array.dtype.kind == "f":
-        known = array.astype(np.float64).reshape(-1)
+        with np.errstate(invalid="ignore"):  # a signalling NaN would be told of
+            known = array.astype(np.float64).reshape(-1)
         known[np.isnan(known)] = 0.0
         np.clip(known, -VALUE_MAX, VALUE_MAX, out=known)
         return known.reshape(array.shape)
@@ -85,8 +86,10 @@ def _listed(value: list[object] | tuple[object, ...]) -> Floats | Integers:
         return np.array([max(-INTEGER_MAX, min(INTEGER_MAX, int(x))) for x in objects.flat], dtype=np.int64).reshape(objects.shape)
     if whole:
         held = [max(-_EXACT_MAX, min(_EXACT_MAX, int(x))) if type(x) in whole else x for x in objects.flat]
-        return _held(np.array(held, dtype=np.float64).reshape(objects.shape))
-    return _held(objects.astype(np.float64))
+        with np.errstate(invalid="ignore"):  # as in _held
+            return _held(np.array(held, dtype=np.float64).reshape(objects.shape))
+    with np.errstate(invalid="ignore"):  # as in _held
+        return _held(objects.astype(np.float64))
 
 
 def _refuse(given: str) -> NoReturn:

@@ -60,7 +60,8 @@ def whole(found: Floats | Integers, step: float) -> Integers:
     """Numbers as whole numbers of grid steps, cut to the public range of the grid; each moves by at most half a step."""
     limit = 1 << _VALUE_BITS
     if found.dtype.kind != "i":
-        near: Floats = np.rint(np.clip(found, -limit * step, limit * step) / step)
+        with np.errstate(under="ignore"):  # what underflows is far below half a step, and is not told of
+            near: Floats = np.rint(np.clip(found, -limit * step, limit * step) / step)
         return near.astype(np.int64).reshape(-1)
     exact = found.astype(np.int64).reshape(-1)
     places = math.frexp(step)[1] - 1  # whole numbers are scaled as such: past 2⁵³ a float of one would be rounded

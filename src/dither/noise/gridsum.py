@@ -108,4 +108,5 @@ class GridSum:
         if found.dtype.kind == "i" and self.step == 1.0:
             return np.clip(found, low, high)
         held = np.clip(found.astype(np.float64), self.lower, self.upper)
-        return np.clip(np.rint(held / self.step).astype(np.int64), low, high)
+        with np.errstate(under="ignore"):  # what underflows is far below half a step, and is not told of
+            return np.clip(np.rint(held / self.step).astype(np.int64), low, high)

@@ -84,6 +84,7 @@ class _Grid:
         """How many steps lie between the bounds."""
         return math.ceil((self.upper - self.lower) / self.step)
 
+    @np.errstate(under="ignore")  # what underflows is far below half a step, and is not told of
     def steps(self, values: Floats | Integers) -> Integers:
         """Every value as its own whole number of steps, held within the bounds. NaN is as ``numbers`` leaves it: 0."""
         held = np.clip(values.astype(np.float64), self.lower, self.upper)
@@ -190,8 +191,7 @@ class SmoothSensitivityMedian:
         decay = self.decay - 2.0**-38
         reach = min(len(values) + 1, math.ceil(math.log(grid.top) / decay))
         near = grid.around(values, _middle(values) - reach - 1, _middle(values) + reach + 1)
-        at = reach + 1
-        best, k = 1.0, 0
+        at, best, k = reach + 1, 1.0, 0
         while k <= reach and grid.top * math.exp(-decay * k) > best:
             # the pairs x[m+t] − x[m+t−k−1], t = 0 … k+1
             widest = int((near[at : at + k + 2] - near[at - k - 1 : at + 1]).max())
@@ -204,7 +204,7 @@ def _laplace_decay(share: float, delta: float) -> float:
     """The largest β ≤ share with e^(−z)(1 − e^(−β)) ≤ δ, z = (share + β)/(e^β − 1): Laplace noise stretched by e^β."""
 
     def log_tail(decay: float) -> float:
-        return math.log(-math.expm1(-decay)) - (share + decay) / math.expm1(decay)
+        return math.log(-math.expm1(-decay)) - (share + decay) / math.expm1(min(decay, 700.0))  # beyond, the quotient is nothing
 
     goal = math.log(delta) - 1e-9
     if log_tail(share) <= goal:

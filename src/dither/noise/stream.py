@@ -385,6 +385,8 @@ class MatrixCounter:
         given = MatrixGaussian(self.noise_multiplier, self.coefficients, self.steps, self.participations, self.min_separation)
         first = checks.between("coefficients", given.coefficients[0], 1e-100, 1e6)
         unit = math.ldexp(power_below(first), -_COEFFICIENT_BITS)
+        if round(first / unit) == 2 << _COEFFICIENT_BITS:  # rounded up to the next power of two, whose grid is the one that runs
+            unit *= 2
         whole = [round(c / unit) for c in given.coefficients]
         while not whole[-1]:
             whole.pop()

@@ -1,7 +1,7 @@
 """Private prediction at serving time: a noisy vote of models trained on disjoint shards, for as many answers as are paid for.
 
-One unit is in one shard, so it can change one model, so it can move one vote, whatever the models are. The noise of an
-answer hides one vote. Proofs: docs/proofs/vote.md.
+One unit is in one shard, so it can change one model, so it can move one vote, whatever the models are; a unit that is replaced
+by another can move two. The noise of an answer hides that. Proofs: docs/proofs/vote.md.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dither.core.events import Event, Gaussian, Laplace, NonPrivate, Repeat
 from dither.core.events import ExponentialMechanism as ExponentialEvent
 from dither.core.events import Sequence as SequenceOf
 from dither.core.rng import Rng
+from dither.core.units import Neighbors, neighbors
 from dither.noise import samplers
 from dither.noise._isolated import quietly
 from dither.noise._lazy import race
@@ -78,11 +79,12 @@ class EnsembleVote:
     (1, 49)
 
     Guarantee:
-        Neighbours: one unit added, removed or replaced. Precondition: units are divided among the models by a rule that
-        puts each into one shard, whatever the other units are, and each model depends on its own shard alone; the
-        question does not depend on the shards (it may depend on earlier answers). Event: per answer
-        ``Gaussian(noise_scale/√2)``, ``Laplace(noise_scale/2)`` or ``ExponentialMechanism(2/noise_scale)``, ``answers``
-        times; with screening also ``Gaussian(noise_std)``, ``queries`` times. Charge ``event`` once, before ``open``.
+        Neighbours: one unit added or removed; with ``neighbors="replace"``, replaced by another, which may belong to another
+        shard. Precondition: units are divided among the models by a rule that puts each into one shard, whatever the
+        other units are, and each model depends on its own shard alone; the question does not depend on the shards (it may
+        depend on earlier answers). Event, with v = 1 vote that moves, or 2 under ``replace``: per answer
+        ``Gaussian(noise_scale/v√2)``, ``Laplace(noise_scale/2v)`` or ``ExponentialMechanism(2v/noise_scale)``, ``answers``
+        times; with screening also ``Gaussian(noise_std/v)``, ``queries`` times. Charge ``event`` once, before ``open``.
 
     Edge cases:
         A vote that is no label (out of range, a model that raises or says NaN): not counted, which moves one vote like
@@ -104,8 +106,10 @@ class EnsembleVote:
     answers: int
     noise: str = "gaussian"
     screening: Screening | None = None
+    neighbors: Neighbors = Neighbors.ADD_REMOVE
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "neighbors", neighbors(self.neighbors))
         object.__setattr__(self, "models", checks.count("models", self.models, high=1 << 30))
         object.__setattr__(self, "classes", checks.count("classes", self.classes, low=2, high=1 << 24))
         object.__setattr__(self, "noise_scale", checks.between("noise_scale", self.noise_scale, NOISE_MIN, NOISE_MAX))
@@ -118,13 +122,23 @@ class EnsembleVote:
                 raise checks.refuse("screening.queries", self.screening.queries, f"at least answers={self.answers}")
 
     @property
+    def votes_moved(self) -> int:
+        """How many votes one unit can move: a unit that is replaced leaves one shard, and the other one may enter another."""
+        return 2 if self.neighbors is Neighbors.REPLACE else 1
+
+    @property
     def answer_event(self) -> Event:
         """The price of one answer."""
+        scale = self.noise_scale / self.votes_moved  # by 1 or 2: exact
         if self.noise == "gaussian":  # one vote that moves is (−1, +1): L2 norm √2, L1 norm 2, and 1 in each count
-            return Gaussian(math.nextafter(self.noise_scale / sqrt_up(2), 0.0))
+            return Gaussian(math.nextafter(scale / sqrt_up(2), 0.0))
         if self.noise == "laplace":
-            return Laplace(self.noise_scale / 2)
-        return ExponentialEvent(up(2 / Fraction(self.noise_scale)))
+            return Laplace(scale / 2)
+        return ExponentialEvent(up(2 / Fraction(scale)))
+
+    def _look_event(self, screening: Screening) -> Event:
+        """The price of one screening: each vote that moves can move the largest count by one."""
+        return Gaussian(screening.noise_std / self.votes_moved)
 
     @property
     def event(self) -> Event:
@@ -132,7 +146,7 @@ class EnsembleVote:
         answered = Repeat(self.answer_event, self.answers)
         if self.screening is None:
             return answered
-        return SequenceOf((Repeat(Gaussian(self.screening.noise_std), self.screening.queries), answered))
+        return SequenceOf((Repeat(self._look_event(self.screening), self.screening.queries), answered))
 
     def open(self, rng: Rng | None = None) -> VoteSession:
         """A session of ``answers`` answers. Charge ``event`` first."""
@@ -144,7 +158,7 @@ class EnsembleVote:
         counts = self._counts(votes)
         event: Event = self.answer_event
         if self.screening is not None:
-            event = SequenceOf((Gaussian(self.screening.noise_std), event))
+            event = SequenceOf((self._look_event(self.screening), event))
             if not self._agreed(counts, source):
                 return noisy(None, event, source)
         return noisy(self._winner(counts, source), event, source)

@@ -3,11 +3,13 @@
 import importlib
 import inspect
 import pkgutil
+import warnings
 
 import numpy as np
 import pytest
 
 from dither import noise
+from dither.core.errors import DitherError
 from dither.core.events import NonPrivate
 from dither.noise import linear, robust, stream, vote
 from dither.noise.rng import SecureRng, UnsafeSeededRng
@@ -136,3 +138,42 @@ def test_a_secure_source_leaves_the_event_as_the_mechanism_states_it(name, way, 
 def test_all_noise_is_drawn_from_the_source_that_was_given(name, way, i):
     first, second = (run(name, way, i, UnsafeSeededRng(7)).value for _ in range(2))
     assert repr(first) == repr(second)
+
+
+SIGNALLING = [
+    np.array([bits], word).view(kind)
+    for bits, word, kind in (
+        (0x7C01, np.uint16, np.float16),
+        (0x7F800001, np.uint32, np.float32),
+        (0x7FF0000000000001, np.uint64, np.float64),
+    )
+]
+SMALL_AND_LARGE = [np.array([x]) for x in (np.nan, np.inf, 5e-324, -1e-310, -1.7e308, 2.0**960)]
+ON_ONE_ROW = [
+    noise.LaplaceMechanism(noise_multiplier=1.0),
+    noise.LaplaceMechanism(noise_multiplier=1.0, bounds=(-1.0, 1.0)),
+    noise.GaussianMechanism(noise_multiplier=1.0, sensitivity=2.0**900),
+    noise.GaussianMechanism(noise_multiplier=1.0, sensitivity=2.0**-800, bounds=(-(2.0**900), 2.0**900)),
+    *(noise.SmoothSensitivityMedian(epsilon=1.0, lower=low, upper=high) for low, high in ((0, 1e-99), (-1e100, 1e100))),
+    noise.ProposeTestRelease(epsilon=1.0, delta=1e-6, statistic=robust.median_statistic(0, 1e100), bound=1e90),
+    noise.SampleAndAggregate(function=sum, blocks=2, lower=0, upper=1e100, epsilon=1.0),
+    *(noise.TreeCounter(noise_multiplier=1.0, steps=2, sensitivity=size) for size in (1e-100, 1.0, 1e100)),
+    *(noise.MatrixCounter(noise_multiplier=1.0, steps=2, coefficients=(1.0, 0.5), sensitivity=size) for size in (1e-100, 1e100)),
+]
+GRIDS = [noise.GridSum(lower=0.0, upper=1.0), noise.GridSum(lower=-(2.0**900), upper=2.0**900, step=2.0**850)]
+
+
+@pytest.mark.parametrize(
+    "value", [*SIGNALLING, *SMALL_AND_LARGE, *(list(x) for x in SIGNALLING), *(x.tolist() for x in SMALL_AND_LARGE)], ids=str
+)
+def test_no_number_is_betrayed_by_a_warning_or_a_floating_point_error(value):
+    """Signalling NaN, numbers that underflow: also where the caller has numpy raise on all of these. (Selection has its own test.)"""
+    with np.errstate(all="raise"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for mechanism in ON_ONE_ROW:
+            mechanism.measure(value)
+        for grid in GRIDS:
+            grid.total(value)
+        for mechanism in (noise.DiscreteLaplaceMechanism(noise_scale=1.0), noise.RandomizedResponseMechanism(epsilon=1.0)):
+            with pytest.raises(DitherError):
+                mechanism.measure(value)

@@ -627,3 +627,14 @@ def test_bad_rows_are_refused():
             averaging().interval(wrong)
         with pytest.raises(InputError):
             ProposeTestRelease(epsilon=1.0, delta=1e-6, statistic=median_statistic(0, 1)).interval(wrong)
+
+
+def test_the_largest_epsilon_with_nearly_all_of_it_on_the_amount_of_noise():
+    """Its decay has no overflow on the way: all of the share that the δ allows."""
+    mechanism = SmoothSensitivityMedian(epsilon=1000.0, lower=0.0, upper=1.0, delta=1e-6, smoothing=0.99)
+    share = 1000 * 0.99 * (1 - robust._SLACK)
+    with mpmath.workdps(30):
+        decay = mpmath.mpf(mechanism.decay)
+        tail = mpmath.exp(-(share + decay) / mpmath.expm1(decay)) * -mpmath.expm1(-decay)
+    assert 0.999e-6 < tail <= 1e-6
+    assert 0 <= mechanism.measure([0.5] * 9).value <= 1

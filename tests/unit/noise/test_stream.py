@@ -169,6 +169,7 @@ MATRICES = [
     (9, banded_coefficients(9, 3), 3, 3),
     (9, banded_coefficients(9, 4), 4, 2),
     (7, (2.0, -0.75, 0.3), 3, 1),
+    (8, (2 - 2.0**-40, *(1.5 * 2.0**-15,) * 7), 8, 1),  # the first is rounded up to a power of two
     (5, (1.0,), 2, 2),
 ]
 

@@ -26,28 +26,48 @@ def voting(**more):
 SCREEN = Screening(threshold=4.0, noise_std=1.5, queries=6)
 
 
+@pytest.mark.parametrize(("neighbors", "shards"), [("add_remove", 1), ("replace", 2)])
 @pytest.mark.parametrize("noise", module.NOISES)
-def test_one_vote_moves_what_the_event_says(noise):
-    """All single-vote changes: the counts move by (−1, +1), or by one where a model has no vote."""
-    mechanism = voting(noise=noise)
-    l1 = l2 = spread = single = 0.0
+def test_one_unit_moves_what_the_event_says(noise, neighbors, shards):
+    """All changes of one shard, or of two: a unit that is replaced leaves its shard, and the other one may enter another."""
+    mechanism = voting(noise=noise, neighbors=neighbors)
+    l1 = l2 = spread = single = most = 0.0
     for votes in itertools.combinations_with_replacement((-1, 0, 1, 2), 5):
-        for other in (0, 1, 2, -1):
-            moved = mechanism._counts([other, *votes[1:]]) - mechanism._counts(list(votes))
+        for others in itertools.product((0, 1, 2, -1), repeat=shards):
+            before, after = mechanism._counts(list(votes)), mechanism._counts([*others, *votes[shards:]])
+            moved = after - before
             l1, l2 = max(l1, np.abs(moved).sum()), max(l2, math.sqrt(moved @ moved))
             spread, single = max(spread, moved.max() - moved.min()), max(single, np.abs(moved).max())
-    assert (l1, l2, spread, single) == (2, math.sqrt(2), 2, 1)
+            most = max(most, abs(int(after.max()) - int(before.max())))
+    assert (l1, l2, spread, single, most) == (2 * shards, math.sqrt(2) * shards, 2 * shards, shards, shards)
     for scale in (0.3, 2.0, 3.0, 7.7):
-        event = voting(noise=noise, noise_scale=scale).answer_event
+        event = voting(noise=noise, noise_scale=scale, neighbors=neighbors).answer_event
         exact = Fraction(scale)
         if noise == "gaussian":
             assert isinstance(event, Gaussian)
-            assert exact**2 / 2 * (1 - Fraction(1, 2**40)) < Fraction(event.noise_multiplier) ** 2 <= exact**2 / 2
+            least = exact**2 / (2 * shards**2)
+            assert least * (1 - Fraction(1, 2**40)) < Fraction(event.noise_multiplier) ** 2 <= least
         elif noise == "laplace":
             assert event == Laplace(scale / l1)
         else:
             assert isinstance(event, ExponentialMechanism)
-            assert 2 / exact <= Fraction(event.epsilon) < 2 / exact * (1 + Fraction(1, 2**40))
+            assert spread / exact <= Fraction(event.epsilon) < spread / exact * (1 + Fraction(1, 2**40))
+    screened = voting(screening=SCREEN, neighbors=neighbors)
+    look = Gaussian(1.5 / most)
+    assert screened.event == Sequence((Repeat(look, 6), Repeat(screened.answer_event, 4)))
+    assert screened.measure([0] * 5).event == Sequence((look, screened.answer_event))
+
+
+def test_two_shards_of_one_replaced_unit_are_paid_for():
+    """An attack: unit u of shard 0 becomes unit v of shard 1, and both models change their vote from label 0 to label 1."""
+    laws = []
+    for votes in ([0, 0, 0, 1, 1], [1, 1, 0, 1, 1]):
+        counts = np.array([votes.count(0), votes.count(1)])
+        weights = np.exp(counts / 2.0)
+        laws.append(weights / weights.sum())
+    loss = max(abs(math.log(p / q)) for p, q in zip(*laws, strict=True))
+    one, both = (voting(noise="exponential", classes=2, neighbors=relation).answer_event.epsilon for relation in ("add_remove", "replace"))
+    assert one < loss <= both
 
 
 def test_the_exponential_vote_races_the_true_powers(monkeypatch):
@@ -222,6 +242,7 @@ def test_clear_votes_win_and_no_votes_are_a_fair_draw():
         {"answers": 0},
         {"answers": 1.5},
         {"screening": 3},
+        {"neighbors": "any"},
         {"screening": Screening(threshold=1.0, noise_std=1.0, queries=3)},
     ],
 )
