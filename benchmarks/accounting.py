@@ -49,25 +49,17 @@ LIMIT = 90.0
 
 
 def ours(kind, noise, probability, count, delta):
-    from scipy.optimize import brentq
+    """What a user calls: ``dither.epsilon`` and ``dither.calibrate``."""
+    import dither
+    from dither import events as ev
 
-    from dither.accounting._compose import Composition
-    from dither.accounting._pairs import LaplacePair, SubsampledGaussianPair
+    def training(sigma):
+        return ev.Repeat(ev.Subsample(ev.Gaussian(sigma), ev.Poisson(probability)), count)
 
-    def directions(sigma):
-        return [Composition([(SubsampledGaussianPair(sigma, probability, d), count)]) for d in ("remove", "add")]
-
-    if kind == "sgd":
-        bounds = [c.epsilon(delta) for c in directions(noise)]
-        return max(b.upper for b in bounds), max(b.lower for b in bounds)
-    if kind == "laplace":
-        bound = Composition([(LaplacePair(noise), count)]).epsilon(delta)
-        return bound.upper, bound.lower
-
-    def miss(log_sigma):
-        return math.log(max(c.epsilon_upper(delta) for c in directions(math.exp(log_sigma))) / noise)
-
-    return math.exp(brentq(miss, math.log(0.25), math.log(200.0), xtol=1e-5)), math.nan
+    if kind == "calibrate":
+        return dither.calibrate(training, epsilon=noise, delta=delta), math.nan
+    bound = dither.epsilon(training(noise) if kind == "sgd" else ev.Repeat(ev.Laplace(noise), count), delta=delta)
+    return bound.upper, bound.lower
 
 
 # ------------------------------------------------------------------------------------------------ peers
