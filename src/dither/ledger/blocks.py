@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import cast
@@ -15,6 +15,8 @@ from dither.ledger.paths import name
 
 BLOCKS_MAX = 100_000
 PARTITIONS_MAX = 100_000
+TOLD = 40
+"""How many partitions an error lists."""
 
 
 # ------------------------------------------------------------------------------------------------ moments
@@ -26,7 +28,7 @@ def stamp(moment: datetime) -> str:
     >>> stamp(datetime(2026, 11, 19, 6, tzinfo=UTC))
     '2026-11-19T06:00:00.000000Z'
     """
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+    return aware("moment", moment).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 _STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
@@ -40,9 +42,11 @@ def moment(label: str, value: object) -> datetime:
     """
     if isinstance(value, str) and _STAMP.fullmatch(value):
         try:
-            return datetime.fromisoformat(value)
+            found = datetime.fromisoformat(value)
         except ValueError:
-            pass
+            found = datetime.min.replace(tzinfo=UTC)
+        if found.year in _YEARS and stamp(found) == value:  # some versions read 24:00 as the next day
+            return found
     raise DecodeError(f"The field '{label}' is a time such as '2026-11-19T06:00:00.000000Z': found {shown(value)}.")
 
 
@@ -58,9 +62,9 @@ def aware(label: str, value: object) -> datetime:
         found = value.astimezone(UTC)
     except OverflowError:
         found = datetime.min.replace(tzinfo=UTC)
-    if found.year not in _YEARS:
+    if found.year not in _YEARS:  # NaT, the time of no time, has no year at all
         raise checks.refuse(label, value, f"a year from {_YEARS[0]} to {_YEARS[-1]}")
-    return found
+    return found if type(found) is datetime else datetime.combine(found.date(), found.time(), UTC)  # no finer than the book's own
 
 
 # ------------------------------------------------------------------------------------------------ JSON objects
@@ -75,7 +79,7 @@ def members(what: str, value: object, wanted: Collection[str]) -> dict[str, obje
     if not isinstance(value, dict):
         raise DecodeError(f"The {what} is a JSON object with the fields {', '.join(wanted)}: found {shown(value)}.")
     if len(value) != len(wanted) or any(f not in value for f in wanted):
-        unknown = [str(f)[:60] for f in value if f not in wanted][:3]
+        unknown = [shown(f) for f in value if f not in wanted][:3]
         missing = [f for f in wanted if f not in value]
         told = "; ".join(f"{word} {', '.join(found)}" for word, found in (("unknown:", unknown), ("missing:", missing)) if found)
         raise DecodeError(f"The {what} has exactly the fields {', '.join(wanted)}: {told}.")
@@ -110,7 +114,7 @@ def names(kind: type) -> tuple[str, ...]:
     >>> names(Blocks)
     ('column', 'every', 'partitions', 'start')
     """
-    return tuple(f.name for f in fields(kind))
+    return tuple(f.name for f in fields(kind) if f.init)
 
 
 # ------------------------------------------------------------------------------------------------ blocks
@@ -212,12 +216,14 @@ class Blocks:
     every: Every | None = None
     partitions: tuple[str, ...] = ()
     start: str | None = None
+    _places: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         name("column", self.column, limit=200)
         given = listed("partitions", self.partitions, f"a tuple of at most {PARTITIONS_MAX} public names", limit=PARTITIONS_MAX)
         object.__setattr__(self, "partitions", tuple(name("partitions", p, limit=200) for p in given))
-        if len(set(self.partitions)) != len(self.partitions):
+        object.__setattr__(self, "_places", {partition: i for i, partition in enumerate(self.partitions)})
+        if len(self._places) != len(self.partitions):
             raise checks.refuse("partitions", self.partitions, "each name once")
         if (self.every is None) == (not self.partitions):
             raise InputError("Blocks are divided by time or into partitions: expected every=… or partitions=(…), one of the two.")
@@ -227,6 +233,7 @@ class Blocks:
             if self.every is None:
                 raise checks.refuse("start", self.start, "no start, for partitions have no order in time")
             self._number(self.start, "start")
+            object.__setattr__(self, "start", str.__str__(self.start))
 
     def _number(self, block: object, label: str = "block") -> int:
         """The place of a block of time in their order; refuses what is no block of this division."""
@@ -245,19 +252,20 @@ class Blocks:
         'north'
         """
         if self.every is None:
-            if not isinstance(block, str) or block not in self.partitions:
-                raise UnknownNameError("block", block, self.partitions[:40])
-            return block
+            if not isinstance(block, str) or block not in self._places:
+                more = len(self.partitions) - TOLD
+                raise UnknownNameError("block", block, [*self.partitions[:TOLD], *([f"… ({more} more)"] if more > 0 else [])])
+            return str.__str__(block)
         found = self._number(block)
         if self.start is not None and found < self._number(self.start):
             raise checks.refuse("block", block, f"a block from '{self.start}' on, the first of this dataset")
-        return cast("str", block)
+        return str.__str__(cast("str", block))
 
     def names(self, first: object, last: object) -> tuple[str, ...]:
         """All blocks from the first to the last, both included; at most 100,000."""
         first, last = self.check(first), self.check(last)
         if self.every is None:
-            low, high = self.partitions.index(first), self.partitions.index(last)
+            low, high = self._places[first], self._places[last]
         else:
             low, high = self._number(first), self._number(last)
         if low > high:
