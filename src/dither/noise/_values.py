@@ -9,7 +9,7 @@ two values further apart, so that no sensitivity grows.
 
 from __future__ import annotations
 
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from dither.core.errors import InputError
 VALUE_MAX = 2.0**960
 INTEGER_MAX = 2**62
 _EXACT_MAX = 2**53
+_NESTED_MAX = 32
 
 Floats: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
@@ -38,7 +39,9 @@ def numbers(value: object) -> tuple[Floats | Integers, bool]:
         return _held(value), False
     if isinstance(value, list | tuple):
         return _listed(value), False
-    return _listed([value])[0, ...], True
+    one = np.empty(1, dtype=object)
+    one[0] = value  # as it is: numpy would look for numbers inside of it
+    return _converted(one)[0, ...], True
 
 
 def integers(value: object) -> tuple[Integers, bool]:
@@ -75,6 +78,13 @@ def _listed(value: list[object] | tuple[object, ...]) -> Floats | Integers:
         objects = np.array(value, dtype=object)
     except ValueError:
         _refuse("a list whose members differ in shape")
+    if objects.ndim > _NESTED_MAX:
+        _refuse(f"a list nested in more than {_NESTED_MAX} others")
+    return _converted(objects)
+
+
+def _converted(objects: NDArray[Any]) -> Floats | Integers:
+    """An array of objects as one of numbers."""
     kinds = {type(x) for x in objects.flat}
     if not objects.size:
         return np.zeros(objects.shape)

@@ -1,5 +1,7 @@
 """What holds for every mechanism of the room: a predictable source makes its event NonPrivate, a secure one leaves it as stated."""
 
+import array
+import collections
 import importlib
 import inspect
 import pkgutil
@@ -177,3 +179,37 @@ def test_no_number_is_betrayed_by_a_warning_or_a_floating_point_error(value):
         for mechanism in (noise.DiscreteLaplaceMechanism(noise_scale=1.0), noise.RandomizedResponseMechanism(epsilon=1.0)):
             with pytest.raises(DitherError):
                 mechanism.measure(value)
+
+
+class Held:
+    """Something that numpy can read as numbers."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.ones(2, dtype)
+
+
+def nested(depth):
+    made = [1.0]
+    for _ in range(depth):
+        made = [made]
+    return made
+
+
+LOOP: list[object] = []
+LOOP.append(LOOP)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(range(3), array.array("d", [1, 2]), collections.deque([1, 2]), memoryview(b"ab"), {1, 2}, iter([1]), Held(), np.ma.array([1.0])),
+        *(nested(40), nested(100), LOOP),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize(("name", "way", "i"), [w for w in WAYS if w[0] != "SampleAndAggregate"], ids=str)
+def test_what_is_no_number_list_or_array_is_an_error_of_the_house(name, way, i, value):
+    mechanism, _ = MEASURED[name][i]
+    run = (lambda: one_answer(SESSIONS[name][0](mechanism, None), value)) if way == "session" else lambda: getattr(mechanism, way)(value)
+    with pytest.raises(DitherError):
+        run()
