@@ -7,6 +7,7 @@ Fraction(1, 10)
 from __future__ import annotations
 
 import math
+import operator
 import re
 import sys
 from collections.abc import Iterable
@@ -14,7 +15,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from numbers import Real
+from functools import lru_cache
+from numbers import Integral, Real
 from typing import Literal, TypeAlias, cast, get_args
 
 from dither.accounting import filters
@@ -56,6 +58,8 @@ ORDERS_MAX = 64
 DEFAULT_ORDERS = (4.0, 6.0, 9.0, 14.0, 20.0, 32.0, 56.0, 100.0, 256.0, 1024.0)
 """Rényi orders of a limit when none are named."""
 ALERTS_MAX = 16
+EPSILON_MIN = Fraction(1, 10**60)
+"""Less than the book's unit of account: nothing could ever be charged."""
 _BITS_MAX = 1_200  # a decimal of any normal float fits; a longer fraction is a mistake or an attack
 
 Kind: TypeAlias = Literal["pure", "approx", "advanced", "zcdp", "rdp"]
@@ -73,6 +77,8 @@ def exact(label: str, value: object, expected: str = "a number") -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise checks.refuse(label, value, expected)
+    if isinstance(value, Integral):
+        value = _whole(label, value, expected)
     if isinstance(value, int | Fraction):
         found = Fraction(value)
         if max(found.numerator.bit_length(), found.denominator.bit_length()) > _BITS_MAX:
@@ -81,9 +87,19 @@ def exact(label: str, value: object, expected: str = "a number") -> Fraction:
             )
         return found
     number = checks.real(label, value, expected)
+    if number != value:  # a wider float, or another kind of fraction, that no float names
+        raise checks.refuse(label, value, expected, "No float is exactly this: give a float or a fractions.Fraction.")
     if 0 < abs(number) < sys.float_info.min:
         raise checks.refuse(label, value, expected, "It is subnormal: too small to compute with.")
     return stated(number)
+
+
+def _whole(label: str, value: Integral, expected: str) -> int:
+    """All digits of a whole number, also of numpy's."""
+    try:
+        return operator.index(value)
+    except TypeError:  # a duration of numpy passes for a whole number
+        raise checks.refuse(label, value, expected) from None
 
 
 def fraction(label: str, value: object) -> Fraction:
@@ -207,13 +223,16 @@ class Dataset:
     def from_dict(cls, value: object) -> Dataset:
         """The dataset that a JSON value describes."""
         given = members("dataset", value, names(cls))
-        return cls(
+        made = cls(
             name=cast("str", given["name"]),
             unit=unit_from_dict(given["unit"]),
             trust=as_trust(given["trust"]),
             blocks=None if given["blocks"] is None else Blocks.from_dict(given["blocks"]),
             disjoint=cast("bool | None", given["disjoint"]),
         )
+        if made.disjoint is not given["disjoint"]:
+            raise DecodeError(f"The field 'disjoint' says {shown(given['disjoint'])}, which follows to be {made.disjoint}: write that.")
+        return made
 
 
 # ------------------------------------------------------------------------------------------------ filters and limits
@@ -245,6 +264,8 @@ class FilterSpec:
         epsilon = exact("epsilon", self.epsilon, "a number > 0 and at most 1000")
         if not 0 < epsilon <= Fraction(checks.EPSILON_MAX):
             raise checks.refuse("epsilon", self.epsilon, "a number > 0 and at most 1000")
+        if epsilon < EPSILON_MIN:
+            raise checks.refuse("epsilon", float(epsilon), "a number > 0 and at most 1000", "It is too small to compute with.")
         object.__setattr__(self, "epsilon", epsilon)
         for label in ("delta", "side_delta"):
             found = exact(label, getattr(self, label), "a number from 0 to below 1")
@@ -253,6 +274,7 @@ class FilterSpec:
             object.__setattr__(self, label, found)
         self._check_deltas()
         self._check_orders()
+        self._check_opens()
 
     def _check_deltas(self) -> None:
         if self.kind == "pure" and self.delta:
@@ -276,8 +298,12 @@ class FilterSpec:
         if len(found) > ORDERS_MAX:
             raise checks.refuse("orders", self.orders, f"at most {ORDERS_MAX} orders")
         object.__setattr__(self, "orders", found)
+
+    def _check_opens(self) -> None:
+        """A limit that no filter can hold is refused when it is agreed, not when it is first charged."""
         try:
-            self.open(Neighbors.ADD_REMOVE)
+            for neighbors in Neighbors:
+                self.open(neighbors)
         except RefusedError as error:
             raise InputError(f"{error} Or use a filter of another kind, such as 'zcdp'.") from None
 
@@ -313,16 +339,7 @@ class FilterSpec:
         >>> FilterSpec.of(1).open(Neighbors.ADD_REMOVE).limit
         (Fraction(1, 1),)
         """
-        if self.kind == "pure":
-            return filters.PureFilter(limit=(self.epsilon,), spent=(Fraction(0),), neighbors=neighbors)
-        if self.kind == "approx":
-            return filters.ApproxFilter(limit=(self.epsilon, self.delta), spent=(Fraction(0), Fraction(0)), neighbors=neighbors)
-        epsilon, delta, side = below(self.epsilon), below(self.delta), below(self.side_delta)
-        if self.kind == "advanced":
-            return filters.AdvancedFilter.open(epsilon, delta, side_delta=side, neighbors=neighbors)
-        if self.kind == "zcdp":
-            return filters.ZcdpFilter.for_epsilon(epsilon, delta, side_delta=side, neighbors=neighbors)
-        return filters.RdpFilter.open(epsilon, delta, orders=self.orders, side_delta=side, neighbors=neighbors)
+        return _unspent(self, neighbors)
 
     def to_dict(self) -> dict[str, object]:
         """A plain JSON value, numbers as exact fractions."""
@@ -355,6 +372,21 @@ class FilterSpec:
     def __str__(self) -> str:
         delta = f" at δ = {float(self.delta):.6g}" if self.delta else ""
         return f"ε = {float(self.epsilon):.6g}{delta} ({self.kind})"
+
+
+@lru_cache(maxsize=1_024)
+def _unspent(spec: FilterSpec, neighbors: Neighbors) -> Book:
+    """Books are frozen, and some take a root to find: each is made once."""
+    if spec.kind == "pure":
+        return filters.PureFilter(limit=(spec.epsilon,), spent=(Fraction(0),), neighbors=neighbors)
+    if spec.kind == "approx":
+        return filters.ApproxFilter(limit=(spec.epsilon, spec.delta), spent=(Fraction(0), Fraction(0)), neighbors=neighbors)
+    epsilon, delta, side = below(spec.epsilon), below(spec.delta), below(spec.side_delta)
+    if spec.kind == "advanced":
+        return filters.AdvancedFilter.open(epsilon, delta, side_delta=side, neighbors=neighbors)
+    if spec.kind == "zcdp":
+        return filters.ZcdpFilter.for_epsilon(epsilon, delta, side_delta=side, neighbors=neighbors)
+    return filters.RdpFilter.open(epsilon, delta, orders=spec.orders, side_delta=side, neighbors=neighbors)
 
 
 def below(value: Fraction) -> float:
