@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from dither.core import checks
 
+COUNT_MAX = 2**62
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,7 +53,7 @@ class Mountain:
     __slots__ = ("_peaks", "n")
 
     def __init__(self, peaks: Sequence[str] = (), n: int = 0) -> None:
-        self.n = checks.count("n", n, low=0, high=2**62)
+        self.n = checks.count("n", n, low=0, high=COUNT_MAX)
         if len(peaks) != self.n.bit_count():
             raise checks.refuse("peaks", f"{len(peaks)} hashes", f"{self.n.bit_count()} of them for n={n}")
         self._peaks = [_bytes(peak) for peak in peaks]
@@ -89,8 +90,9 @@ def inclusion(hashes: Sequence[str], index: int) -> tuple[str, ...]:
     >>> check_inclusion(root(grow((), 0, leaves), 3), 3, 1, leaves[1], inclusion(leaves, 1))
     True
     """
-    if not 0 <= index < len(hashes):
-        raise checks.refuse("index", index, f"a whole number from 0 to {len(hashes) - 1}")
+    if not hashes:
+        raise checks.refuse("hashes", hashes, "one or more")
+    checks.count("index", index, low=0, high=len(hashes) - 1)
     leaves = [_bytes(h) for h in hashes]
     low, high, steps = 0, len(leaves), []
     while high - low > 1:
@@ -107,7 +109,7 @@ def check_inclusion(root_hash: str, n: int, index: int, entry: str, proof: Seque
     >>> check_inclusion("00" * 32, 1, 0, "aa" * 32, ())
     False
     """
-    if not 0 <= index < n or not _hashes(entry, root_hash, *proof):
+    if not _counts(index, n) or not 0 <= index < n or not _hashes(proof, entry, root_hash):
         return False
     first, last, node = index, n - 1, sha256(b"\0" + bytes.fromhex(entry)).digest()
     for step in proof:
@@ -132,8 +134,9 @@ def consistency(hashes: Sequence[str], old: int) -> tuple[str, ...]:
     >>> check_consistency(2, before, 3, now, consistency(leaves, 2))
     True
     """
-    if not 1 <= old <= len(hashes):
-        raise checks.refuse("old", old, f"a whole number from 1 to {len(hashes)}")
+    if not hashes:
+        raise checks.refuse("hashes", hashes, "one or more")
+    checks.count("old", old, high=len(hashes))
     leaves = [_bytes(h) for h in hashes]
     low, high, whole, steps = 0, len(leaves), True, []
     while old != high:
@@ -155,7 +158,7 @@ def check_consistency(old: int, old_root: str, n: int, root_hash: str, proof: Se
     >>> check_consistency(1, "aa" * 32, 1, "aa" * 32, ()), check_consistency(1, "aa" * 32, 1, "bb" * 32, ())
     (True, False)
     """
-    if not 1 <= old <= n or not _hashes(old_root, root_hash, *proof):
+    if not _counts(old, n) or not 1 <= old <= n or not _hashes(proof, old_root, root_hash):
         return False
     if old == n:
         return not proof and old_root == root_hash
@@ -200,5 +203,10 @@ def _bytes(value: object) -> bytes:
     return bytes.fromhex(str(value))
 
 
-def _hashes(*values: object) -> bool:
-    return all(is_hash(value) for value in values)
+def _hashes(proof: object, *values: object) -> bool:
+    """What came from elsewhere may be anything; a proof has a hash for each level of the tree, at most."""
+    return isinstance(proof, list | tuple) and len(proof) <= 2 * COUNT_MAX.bit_length() and all(map(is_hash, (*values, *proof)))
+
+
+def _counts(*values: object) -> bool:
+    return all(type(value) is int and value <= COUNT_MAX for value in values)

@@ -1,4 +1,4 @@
-"""Keys, trees, receipts and anchors: what is made can be checked, and nothing else passes."""
+"""Keys, checkpoints, receipts and anchors: what is made can be checked, and nothing else passes."""
 
 import json
 import os
@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from dither.core import events as ev
 from dither.core.errors import DecodeError, InputError, LedgerError, TamperError
@@ -157,103 +155,6 @@ def test_a_statement_of_one_kind_never_passes_for_another():
     assert not seal.check_stated(sealer.public_key, "trailer", {"n": 1}, signature)
     assert not seal.check_stated(sealer.public_key, "anchor", {"n": 2}, signature)
     assert seal.stated("trailer", {"statement": "dither anchor 1"}) != seal.stated("anchor", {})
-
-
-# ------------------------------------------------------------------------------------------------ trees
-
-
-def slow_root(leaves):
-    """The definition of RFC 6962, word by word."""
-    if not leaves:
-        return sha256(b"").digest()
-    if len(leaves) == 1:
-        return sha256(b"\0" + bytes.fromhex(leaves[0])).digest()
-    k = 1
-    while 2 * k < len(leaves):
-        k *= 2
-    return sha256(b"\1" + slow_root(leaves[:k]) + slow_root(leaves[k:])).digest()
-
-
-def slow_inclusion(leaves, m):
-    if len(leaves) == 1:
-        return []
-    k = 1
-    while 2 * k < len(leaves):
-        k *= 2
-    return [*slow_inclusion(leaves[:k], m), slow_root(leaves[k:])] if m < k else [*slow_inclusion(leaves[k:], m - k), slow_root(leaves[:k])]
-
-
-def slow_consistency(leaves, m, whole=True):
-    if m == len(leaves):
-        return [] if whole else [slow_root(leaves)]
-    k = 1
-    while 2 * k < len(leaves):
-        k *= 2
-    if m <= k:
-        return [*slow_consistency(leaves[:k], m, whole), slow_root(leaves[k:])]
-    return [*slow_consistency(leaves[k:], m - k, False), slow_root(leaves[:k])]
-
-
-def test_the_tree_is_that_of_rfc_6962():
-    leaves = [entry_hash(i) for i in range(40)]
-    for n in range(41):
-        peaks = merkle.grow((), 0, leaves[:n])
-        assert len(peaks) == n.bit_count()
-        assert merkle.root(peaks, n) == slow_root(leaves[:n]).hex()
-        for middle in range(n + 1):
-            assert merkle.grow(merkle.grow((), 0, leaves[:middle]), middle, leaves[middle:n]) == peaks
-    assert len({merkle.root(merkle.grow((), 0, leaves[:n]), n) for n in range(41)}) == 41
-
-
-def test_every_proof_passes_and_no_other():
-    leaves = [entry_hash(i) for i in range(34)]
-    roots = [slow_root(leaves[:n]).hex() for n in range(35)]
-    for n in range(1, 35):
-        for index in range(n):
-            proof = merkle.inclusion(leaves[:n], index)
-            assert list(proof) == [node.hex() for node in slow_inclusion(leaves[:n], index)]
-            assert merkle.check_inclusion(roots[n], n, index, leaves[index], proof)
-            assert not merkle.check_inclusion(roots[n], n, index, entry_hash("other"), proof)
-            assert not merkle.check_inclusion(roots[n - 1], n, index, leaves[index], proof)
-            assert not merkle.check_inclusion(roots[n], n, (index + 1) % n, leaves[index], proof) or n == 1
-            assert not merkle.check_inclusion(roots[n], n, index, leaves[index], [*proof, entry_hash("more")])
-            assert not merkle.check_inclusion(roots[n], n, index, leaves[index], proof[:-1]) or n == 1
-            assert not merkle.check_inclusion(roots[n], n, n, leaves[index], proof)
-        for old in range(1, n + 1):
-            proof = merkle.consistency(leaves[:n], old)
-            assert list(proof) == [node.hex() for node in slow_consistency(leaves[:n], old)]
-            assert merkle.check_consistency(old, roots[old], n, roots[n], proof)
-            assert not merkle.check_consistency(old, roots[old - 1], n, roots[n], proof)
-            assert not merkle.check_consistency(old, roots[old], n, roots[n - 1], proof)
-            assert not merkle.check_consistency(old, roots[old], n, roots[n], [*proof, entry_hash("more")])
-            assert old == n or not merkle.check_consistency(old, roots[old], n, roots[n], proof[:-1])
-            assert not merkle.check_consistency(n + 1, roots[old], n, roots[n], proof)
-
-
-@settings(max_examples=60)
-@given(n=st.integers(2, 300), data=st.data())
-def test_a_tree_with_one_leaf_changed_has_no_proof(n, data):
-    leaves = [entry_hash(i) for i in range(n)]
-    index, changed = data.draw(st.integers(0, n - 1)), data.draw(st.integers(0, n - 1))
-    old = data.draw(st.integers(1, n))
-    other = [*leaves[:changed], entry_hash("other"), *leaves[changed + 1 :]]
-    found = merkle.root(merkle.grow((), 0, other), n)
-    assert not merkle.check_inclusion(found, n, index, leaves[index], merkle.inclusion(leaves, index))
-    before = merkle.root(merkle.grow((), 0, leaves[:old]), old)
-    assert merkle.check_consistency(old, before, n, found, merkle.consistency(other, old)) == (changed >= old)
-
-
-def test_trees_refuse_what_is_no_tree():
-    with pytest.raises(InputError, match="peaks"):
-        merkle.grow((), 1, [])
-    with pytest.raises(InputError, match="hash"):
-        merkle.grow((), 0, ["AA" * 32])
-    with pytest.raises(InputError, match="index"):
-        merkle.inclusion([], 0)
-    with pytest.raises(InputError, match="old"):
-        merkle.consistency([entry_hash(0)], 2)
-    assert not merkle.check_inclusion("x", 1, 0, entry_hash(0), ())
-    assert not merkle.check_consistency(1, entry_hash(0), 2, entry_hash(1), ["zz" * 32])
 
 
 # ------------------------------------------------------------------------------------------------ checkpoints and trailers
