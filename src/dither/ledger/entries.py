@@ -45,7 +45,8 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
 TERMS: Final = frozenset({"open", "dataset", "account", "limit", "move"})
 """Kinds that change what was agreed."""
 _EXACTLY = {kind: frozenset((*_COMMON, *own)) for kind, own in FIELDS.items()}
-_dump = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+dump = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode
+"""Canonical JSON of what is known to be plain JSON with texts as keys; ``line`` checks that too."""
 
 
 # ------------------------------------------------------------------------------------------------ lines
@@ -80,7 +81,7 @@ def parse(text: str) -> Body:
         raise DecodeError(f"This line is too long: expected at most {LINE_MAX} characters.")
     try:
         body = json.loads(text)
-        same = _dump(body) == text  # so no key is doubled, no number written in another way, nothing is NaN
+        same = dump(body) == text  # so no key is doubled, no number written in another way, nothing is NaN
     except (ValueError, RecursionError):
         raise DecodeError("This line is not JSON as the ledger writes it.") from None
     if not same:
@@ -225,7 +226,7 @@ def charge_from_dict(value: object) -> Charge:
 
     >>> from dither.core.units import PrivacyUnit
     >>> charge = Charge(
-    ...     id="c1", account=("acme",), unit=PrivacyUnit(dataset="events"), event=events.PureDp(0.1), plan_digest="sha256:0", purpose="report"
+    ...     id="c1", account=("acme",), unit=PrivacyUnit(dataset="events"), event=events.PureDp(0.1), plan_digest="d", purpose="report"
     ... )
     >>> charge_from_dict(charge_to_dict(charge)) == charge
     True
@@ -250,4 +251,13 @@ def charge_digest(charge: Charge) -> str:
     >>> charge_digest(Charge(id="c", account=("a",), unit=unit, event=events.PureDp(1), plan_digest="d", purpose="p"))[:10]
     'sha256:182'
     """
-    return encoding.digest(charge_to_dict(charge))
+    return digest_of(charge_to_dict(charge))
+
+
+def digest_of(charge: Mapping[str, object]) -> str:
+    """The digest of a charge that is a JSON value already.
+
+    >>> digest_of({})[:10]
+    'sha256:441'
+    """
+    return f"sha256:{sha256(dump(charge).encode('ascii')).hexdigest()}"

@@ -1,0 +1,219 @@
+"""What has been agreed so far: datasets, accounts and limits, read off the entries, and which limits a charge meets.
+
+A ``Terms`` is never changed; an entry that changes what is agreed makes the next one, so it can be kept between charges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any
+
+from dither.core import checks
+from dither.core.errors import ConflictError, InputError, RefusedError, UnknownNameError, shown
+from dither.core.plans import Charge
+from dither.core.units import Neighbors
+from dither.ledger.blocks import Blocks
+from dither.ledger.gauge import Gauge
+from dither.ledger.paths import Account, lineage, skeleton, text
+from dither.ledger.terms import Dataset, FilterSpec, Limit, Per
+
+WHOLE = ""
+"""The block of a balance that is kept over the whole dataset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """Everything that was agreed up to entry ``at``; limits as they stand after moves, ``granted`` as they were made."""
+
+    at: int = -1
+    book: str = ""
+    public_key: str | None = None
+    datasets: Mapping[str, Dataset] = field(default_factory=dict)
+    accounts: frozenset[Account] = frozenset()
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    granted: Mapping[str, Limit] = field(default_factory=dict)
+    _looks: Mapping[tuple[Account, str], str] = field(default_factory=dict)
+    _held: Mapping[tuple[Account, str], tuple[str, ...]] = field(default_factory=dict)
+
+    def after(self, entries: Iterable[tuple[int, Mapping[str, Any]]]) -> Terms:
+        """What is agreed once these entries, whose numbers rise, are written."""
+        at, book, public_key, accounts = self.at, self.book, self.public_key, set(self.accounts)
+        datasets, limits, granted = dict(self.datasets), dict(self.limits), dict(self.granted)
+        looks, held = dict(self._looks), dict(self._held)
+        for n, body in entries:
+            at = n
+            match body["kind"]:
+                case "open":
+                    book, public_key = body["book"], body["public_key"]
+                case "dataset":
+                    made = Dataset.from_dict(body["dataset"])
+                    datasets[made.name] = made
+                case "account":
+                    account = tuple(body["account"])
+                    accounts.add(account)
+                    looks[account[:-1], skeleton(account[-1])] = account[-1]
+                case "limit":
+                    limit = Limit.from_dict(body["limit"])
+                    limits[limit.id] = granted[limit.id] = limit
+                    held[limit.account, limit.dataset] = (*held.get((limit.account, limit.dataset), ()), limit.id)
+                case "move":
+                    for name, spec in body["filters"].items():
+                        limits[name] = replace(limits[name], filter=FilterSpec.from_dict(spec))
+                case other:
+                    raise AssertionError(f"unreachable: an entry of kind {other} changes no terms")
+        return Terms(
+            at=at,
+            book=book,
+            public_key=public_key,
+            datasets=MappingProxyType(datasets),
+            accounts=frozenset(accounts),
+            limits=MappingProxyType(limits),
+            granted=MappingProxyType(granted),
+            _looks=MappingProxyType(looks),
+            _held=MappingProxyType(held),
+        )
+
+    # -------------------------------------------------------------------------------------------- looking up
+
+    def dataset(self, name: str) -> Dataset:
+        """The dataset of that name."""
+        if name not in self.datasets:
+            raise UnknownNameError("dataset", name, sorted(self.datasets) or ["(no datasets are declared)"])
+        return self.datasets[name]
+
+    def account(self, account: Account) -> Account:
+        """The account, if it is one."""
+        if account not in self.accounts:
+            near = [a for a in self.accounts if a[:1] == account[:1]] or list(self.accounts)
+            raise UnknownNameError("account", text(account), sorted(map(text, near))[:20] or ["(no accounts are declared)"])
+        return account
+
+    def limits_of(self, account: Account, dataset: str) -> tuple[Limit, ...]:
+        """Every limit that a charge of this account meets, root first."""
+        return tuple(self.limits[name] for above in lineage(account) for name in self._held.get((above, dataset), ()))
+
+    def own_limits(self, account: Account, dataset: str) -> tuple[Limit, ...]:
+        """The limits of this very account."""
+        return tuple(self.limits[name] for name in self._held.get((account, dataset), ()))
+
+    def gauge(self, limit: Limit) -> Gauge:
+        """The arithmetic of a limit."""
+        return Gauge.of(limit.filter, self.datasets[limit.dataset].unit.neighbors)
+
+    # -------------------------------------------------------------------------------------------- a charge
+
+    def check_charge(self, charge: Charge) -> Dataset:
+        """The dataset of a charge, whose account, unit and blocks are what was agreed."""
+        dataset = self.dataset(charge.unit.dataset)
+        self.account(charge.account)
+        if charge.unit != dataset.unit:
+            raise checks.refuse("unit", charge.unit, f"the unit of dataset '{dataset.name}': {dataset.unit}")
+        check_blocks(dataset, charge.blocks)
+        return dataset
+
+    def met(self, charge: Charge) -> tuple[Limit, ...]:
+        """The limits that a charge meets; a charge that meets none is refused."""
+        found = self.limits_of(charge.account, charge.unit.dataset)
+        if not found:
+            name, dataset = text(charge.account), charge.unit.dataset
+            raise RefusedError(
+                f"Account '{name}' has no limit on dataset '{dataset}', nor has an account above it: "
+                f"grant one with  dither ledger grant {name} {dataset} --epsilon …."
+            )
+        return found
+
+    # -------------------------------------------------------------------------------------------- what may be declared
+
+    def new_dataset(self, given: Dataset) -> bool:
+        """Whether the dataset is new or has new partitions; ConflictError where it is another than was declared."""
+        known = self.datasets.get(given.name)
+        if known is None:
+            _unlike("dataset", given.name, {skeleton(name): name for name in self.datasets})
+            return True
+        if known == given:
+            return False
+        if known.blocks is not None and given.blocks is not None and known.blocks.partitions:
+            before, now = known.blocks.partitions, given.blocks.partitions
+            grown = Blocks(column=known.blocks.column, partitions=now) if now[: len(before)] == before else None
+            if grown is not None and replace(known, blocks=grown) == given:
+                return True
+        raise ConflictError(
+            f"Dataset {shown(given.name)} was declared in another way: its unit, trust and blocks never change, and partitions can only be "
+            "added at the end. Declare it as before, or give it another name."
+        )
+
+    def new_accounts(self, account: Account) -> tuple[Account, ...]:
+        """The accounts to be made for this one to be there, parents first; InputError for one that looks like another."""
+        made = tuple(a for a in lineage(account) if a not in self.accounts)
+        for each in made:
+            known = self._looks.get((each[:-1], skeleton(each[-1])))
+            _unlike("account", text(each), {} if known is None else {skeleton(text(each)): text((*each[:-1], known))})
+        return made
+
+
+def _unlike(what: str, name: str, known: Mapping[str, str]) -> None:
+    other = known.get(skeleton(name))
+    if other is not None and other != name:
+        raise InputError(
+            f"The {what} {shown(name)} looks like {shown(other)}, which is there already: choose a name no one can take for it."
+        )
+
+
+def check_blocks(dataset: Dataset, blocks: Collection[str]) -> None:
+    """Blocks where the dataset is divided, each once; none where it is not.
+
+    >>> from dither.core.units import PrivacyUnit
+    >>> check_blocks(Dataset(name="events", unit=PrivacyUnit(dataset="events")), ())
+    """
+    if dataset.blocks is None:
+        if blocks:
+            raise checks.refuse("blocks", tuple(blocks)[:3], f"none, for dataset '{dataset.name}' is not divided into blocks")
+        return
+    if not blocks:
+        raise InputError(
+            f"Dataset '{dataset.name}' is divided by {dataset.blocks.column}: expected the blocks that are read, none are named."
+        )
+    for block in blocks:
+        dataset.blocks.check(block)
+    if len(set(blocks)) != len(blocks):
+        raise checks.refuse("blocks", tuple(blocks)[:3], "each block once")
+
+
+def keys(dataset: Dataset, limit: Limit, blocks: tuple[str, ...]) -> tuple[str, ...]:
+    """The blocks of the balances that a charge adds to (docs/proofs/ledger.md, parallel composition).
+
+    >>> from dither.core.units import PrivacyUnit
+    >>> from dither.ledger.terms import Every
+    >>> unit = PrivacyUnit(dataset="events", neighbors=Neighbors.REPLACE)
+    >>> months = Dataset(name="events", unit=unit, blocks=Blocks(column="ts", every=Every.MONTH))
+    >>> limit = Limit(id="L1", account=("acme",), dataset="events", filter=FilterSpec.of(1), per=Per.DATASET)
+    >>> keys(months, limit, ("2026-01", "2026-02"))
+    ('',)
+    """
+    if dataset.blocks is None:
+        return (WHOLE,)
+    apart = bool(dataset.disjoint) and dataset.unit.neighbors is Neighbors.ADD_REMOVE
+    return blocks if apart or limit.per is Per.BLOCK else (WHOLE,)
+
+
+def share_of(spec: FilterSpec, share: Fraction) -> FilterSpec:
+    """A filter of the same kind with a part of its ε and δ.
+
+    >>> share_of(FilterSpec.of(10), Fraction(3, 5)).epsilon
+    Fraction(6, 1)
+    """
+    return replace(spec, epsilon=spec.epsilon * share, delta=spec.delta * share, side_delta=spec.side_delta * share)
+
+
+def shifted(spec: FilterSpec, epsilon: Fraction, delta: Fraction) -> FilterSpec:
+    """The filter with ε and δ changed by so much; the δ for events keeps its part of δ.
+
+    >>> shifted(FilterSpec.of(10), Fraction(-1), Fraction(0)).epsilon
+    Fraction(9, 1)
+    """
+    wide = spec.delta + delta
+    side = spec.side_delta * wide / spec.delta if spec.delta else spec.side_delta
+    return replace(spec, epsilon=spec.epsilon + epsilon, delta=wide, side_delta=side)

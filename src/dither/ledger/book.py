@@ -1,0 +1,523 @@
+"""The ledger: one budget book that decides, in one transaction each, what may be spent, and remembers it for ever.
+
+Threads that charge at the same time share a transaction: whoever comes first decides for all who wait. Nothing is
+answered before it is durable.
+
+>>> from dither.core import events as ev
+>>> from dither.core.units import PrivacyUnit
+>>> ledger = Ledger.open("sqlite://")
+>>> unit = PrivacyUnit(dataset="events", key="user_id")
+>>> _ = ledger.add_dataset(Dataset(name="events", unit=unit)), ledger.grant("acme/ads", "events", epsilon=1)
+>>> charge = Charge(id="c1", account=("acme", "ads"), unit=unit, event=ev.PureDp(0.25), plan_digest="sha256:0", purpose="weekly report")
+>>> ledger.reserve(charge).remaining.epsilon, ledger.commit("c1").state
+(0.75, <State.COMMITTED: 'committed'>)
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, cast
+
+import dither
+from dither.core import checks
+from dither.core import events as ev
+from dither.core.encoding import canonical_json, parse_json
+from dither.core.errors import DitherError, InputError, LedgerError, NotPriceableError, TamperError, shown
+from dither.core.plans import Charge, Receipt, State
+from dither.ledger import desk as desks
+from dither.ledger import entries, holders, rules, seal
+from dither.ledger.agreed import Terms
+from dither.ledger.alerts import Channel, send
+from dither.ledger.blocks import aware, moment
+from dither.ledger.desk import Desk, Key, Written
+from dither.ledger.paths import Account
+from dither.ledger.paths import account as as_account
+from dither.ledger.reading import Reader
+from dither.ledger.store import Query, Store, open_store
+from dither.ledger.terms import Dataset, FilterSpec, Limit, exact, per
+
+T = TypeVar("T")
+
+ALERT_AT: Final = (0.5, 0.8, 0.95)
+KEY_VARIABLE: Final = "DITHER_KEY"  # the name of the variable that holds the key's path
+_BATCH = 128
+_REMEMBERED = 4_096
+_NEWS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """What ``reserve_up_to`` found room for."""
+
+    receipt: Receipt
+    event: ev.Event
+
+
+class _Job:
+    """One decision that waits for its transaction."""
+
+    __slots__ = ("charges", "done", "error", "ids", "result", "work")
+
+    def __init__(self, work: Callable[[Desk], Any], ids: Sequence[str], charges: Sequence[Key]) -> None:
+        self.work, self.ids, self.charges = work, ids, charges
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class Ledger(Reader):
+    """A budget book that is open. Safe to use from many threads; many processes may open one book."""
+
+    def __init__(self, store: Store, *, channels: Iterable[Channel], actor: str, clock: Callable[[], datetime]) -> None:
+        """Use ``Ledger.open``."""
+        super().__init__(store)
+        self.actor = actor
+        self._anchor: seal.AnchorFile | None = None
+        self._clock = clock
+        self._channels = tuple(channels)
+        self._waiting: list[_Job] = []
+        self._queue, self._lead = threading.Lock(), threading.Lock()
+        self._written: OrderedDict[str, Written] = OrderedDict()
+        self._holder, self._pid = holders.here(), os.getpid()
+        self._telling: threading.Thread | None = None
+        self._closed = False
+
+    # -------------------------------------------------------------------------------------------- opening
+
+    @classmethod
+    def open(  # noqa: PLR0913 - each has its default, and is named
+        cls,
+        url: str = "sqlite:///dither.db",
+        *,
+        key: str | os.PathLike[str] | None = None,
+        anchor: str | os.PathLike[str] | None = None,
+        channels: Iterable[Channel] = (),
+        actor: str | None = None,
+        clock: Callable[[], datetime] | None = None,
+        create: bool = True,
+        readonly: bool = False,
+    ) -> Ledger:
+        """The book at a URL, made on first use. A reservation whose process died on this machine is found here, and stays spent.
+
+        The signing key lies beside an SQLite file (``dither.db.key``) unless ``key`` (or the variable DITHER_KEY) names
+        another place; a book in PostgreSQL is unsigned without one. ``anchor`` is a file kept elsewhere, against a book put back to
+        an older state. ``readonly`` needs no key, writes no entry, and finds no dead holder.
+        """
+        who = checks.text("actor", actor if actor is not None else _user(), limit=200)
+        store = open_store(url, create=create and not readonly)
+        try:
+            ledger = cls(store, channels=channels, actor=who, clock=clock or _now)
+            ledger._unlock(_key_path(store.url, key), None if anchor is None else Path(anchor), readonly=readonly)
+        except BaseException:
+            store.close()
+            raise
+        return ledger
+
+    def _unlock(self, key: Path | None, anchor: Path | None, *, readonly: bool) -> None:
+        """Find out whose book it is, open its key, compare the anchor, settle what the dead left."""
+        (first,) = self.store.read(("SELECT line FROM entries WHERE n = 0", ()))
+        if not first and readonly:
+            raise LedgerError(f"There is no book in {self.store.url}: make one with  dither ledger open {self.store.url}.")
+        if not first:
+            self._sealer = seal.Sealer.open(key) if key is not None else seal.Sealer.ephemeral() if self.store.url == "sqlite://" else None
+            self._do(self._begin)
+            (first,) = self.store.read(("SELECT line FROM entries WHERE n = 0", ()))
+        try:
+            body = entries.parse(first[0][0])
+        except DitherError:
+            raise TamperError(f"The first entry of the book {self.store.url} is damaged: restore it from a copy.") from None
+        if body["kind"] != "open" or body["format"] != entries.FORMAT:
+            raise LedgerError(f"The book {self.store.url} is of another format than {entries.FORMAT}: update dither.")
+        if not readonly:
+            self._check_key(body["public_key"], key)
+        self._refresh()
+        if anchor is not None:
+            self._anchor = seal.AnchorFile(anchor, self._sealer)
+            self._check_anchor(anchor, body["public_key"])
+        if not readonly:
+            self.recover()
+
+    def _begin(self, desk: Desk) -> None:
+        if desk.n < 0:
+            book = seal.Sealer.ephemeral().public_key[:32]  # 128 bits that no other book has
+            versions = {
+                "dither": dither.__version__,
+                "python": platform.python_version(),
+                "numpy": _version("numpy"),
+                "scipy": _version("scipy"),
+            }
+            public = None if self._sealer is None else self._sealer.public_key
+            desk.append("open", book=book, format=entries.FORMAT, public_key=public, versions=versions)
+
+    def _check_key(self, public_key: str | None, key: Path | None) -> None:
+        if public_key is None:
+            self._sealer = None
+            return
+        if self._sealer is None:
+            if key is None or not key.exists():
+                place = "the variable DITHER_KEY or key=…" if key is None else str(key)
+                raise LedgerError(
+                    f"The signing key of the book {self.store.url} is missing: expected it at {place}. Restore it, or open it read-only."
+                )
+            self._sealer = seal.Sealer.open(key)
+        if self._sealer.public_key != public_key:
+            raise TamperError(f"The signing key is not that of the book {self.store.url}: give key=… the one it was opened with first.")
+
+    def _check_anchor(self, path: Path, public_key: str | None) -> None:
+        found = seal.last_anchor(path)
+        if found is None:
+            return
+        if public_key is not None and not found.signed_by(public_key):
+            raise TamperError(f"The anchor file {path} is not signed with the key of this book: give the file of this book.")
+        (rows,) = self.store.read(("SELECT hash FROM entries WHERE n = ?", (found.n,)))
+        if not rows:
+            raise TamperError(
+                f"The book {self.store.url} ends before entry {found.n}, which the anchor file {path} has seen: it was put back to an "
+                "older state. Restore the newer one; what was spent since counts as spent."
+            )
+        if rows[0][0] != found.hash:
+            raise TamperError(
+                f"Entry {found.n} of the book {self.store.url} is not the one that the anchor file {path} has seen: restore the true book."
+            )
+
+    def close(self) -> None:
+        """Tell what is still to be told, and give back files and connections. It may be called twice."""
+        if not self._closed:
+            self._closed = True
+            if self._telling is not None:
+                self._telling.join(60)
+            self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -------------------------------------------------------------------------------------------- transactions
+
+    def _do(self, work: Callable[[Desk], T], ids: Sequence[str] = (), wanted: Sequence[Key] = ()) -> T:
+        """Decide in a transaction, together with whoever else waits for one."""
+        if self._closed:
+            raise LedgerError("This ledger is closed: open it again.")
+        if os.getpid() != self._pid:  # a forked child: its parent's locks may be held by threads that are not here
+            self._queue, self._lead, self._waiting = threading.Lock(), threading.Lock(), []
+            self._holder, self._pid, self._telling = holders.here(), os.getpid(), None
+        job = _Job(work, ids, wanted)
+        with self._queue:
+            self._waiting.append(job)
+        with self._lead:
+            if not job.done:
+                with self._queue:
+                    batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
+                    if job not in batch:  # so many wait that it is not its turn: it takes its own
+                        self._waiting.remove(job)
+                        batch.append(job)
+                self._run(batch)
+        if job.error is not None:
+            raise job.error
+        return cast("T", job.result)
+
+    def _run(self, batch: Sequence[_Job]) -> None:
+        """One transaction for all; what fails in it fails for all, and what is refused for one is refused for that one."""
+
+        def together(turn: Any) -> Desk:  # noqa: ANN401 - a Turn of either store
+            desk = Desk(turn, self._terms, now=self._moment(), by=self.actor, holder=self._holder, sealer=self._sealer)
+            desk.start([name for job in batch for name in job.ids], [key for job in batch for key in job.charges])
+            for job in batch:
+                job.result = job.error = None
+                try:
+                    job.result = job.work(desk)
+                except DitherError as error:
+                    job.error = error
+                except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError) as error:
+                    raise LedgerError(
+                        f"The book {self.url} cannot be used: its entries do not agree ({type(error).__name__}). Verify it."
+                    ) from error
+            desk.finish()
+            return desk
+
+        before = self._terms
+        try:
+            desk = self.store.write(together)
+            self._terms = desk.terms
+            if self._anchor is not None and desk.n >= 0:
+                self._anchor.anchor(desk.n, desk.head, moment("at", desk.at))
+        except BaseException as error:
+            self._terms = Terms() if self._terms is before else self._terms  # what was read may not have lasted
+            for job in batch:
+                job.error = (
+                    error if isinstance(error, DitherError) else LedgerError("The ledger was interrupted: try again with the same id.")
+                )
+                job.done = True
+            if not isinstance(error, DitherError):
+                raise
+            return
+        for job in batch:
+            job.done = True
+        if desk.news:
+            self._tell()
+
+    def _moment(self) -> datetime:
+        return aware("clock", self._clock())
+
+    # -------------------------------------------------------------------------------------------- what is agreed
+
+    def add_dataset(self, dataset: Dataset) -> Dataset:
+        """Declare a dataset: its unit, who sees the rows, how it is divided. The same again changes nothing."""
+        checks.instance("dataset", dataset, Dataset, "a Dataset")
+        return self._do(lambda desk: rules.declare(desk, dataset))
+
+    def add_account(self, account: object) -> Account:
+        """Declare an account and those above it. The same again changes nothing."""
+        name = as_account(account)
+        return self._do(lambda desk: rules.add_account(desk, name))
+
+    def grant(  # noqa: PLR0913 - each has its default, and is named
+        self,
+        account: object,
+        dataset: str,
+        *,
+        epsilon: object,
+        delta: object = 0,
+        kind: str | None = None,
+        side_delta: object = None,
+        orders: Iterable[float] | None = None,
+        per: str = "dataset",
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+        alert_at: Sequence[object] = ALERT_AT,
+    ) -> Limit:
+        """A limit on what an account, and all below it, may spend on a dataset, guarded by a privacy filter.
+
+        The same terms again give the limit that is there; a limit is never changed or refilled.
+        """
+        wanted = Limit(
+            id="L1",
+            account=as_account(account),
+            dataset=dataset,
+            filter=FilterSpec.of(epsilon, delta, kind=kind, side_delta=side_delta, orders=orders),
+            per=_per(per),
+            starts=starts,
+            ends=ends,
+            alert_at=tuple(alert_at),  # type: ignore[arg-type]  # made exact by Limit
+        )
+        return self._do(lambda desk: rules.grant(desk, wanted))
+
+    def split(
+        self, account: object, dataset: str, shares: Mapping[str, object], *, alert_at: Sequence[object] | None = None
+    ) -> tuple[Limit, ...]:
+        """Limits for the children of an account, each a share of its own: ``{"training": 0.6, "evaluation": 0.2, "queries": 0.2}``."""
+        name = as_account(account)
+        parts = {
+            as_account((*name, child))[-1]: exact(f"shares[{child!r}]", share, "a share > 0 and at most 1")
+            for child, share in shares.items()
+        }
+        if not parts or not all(0 < share <= 1 for share in parts.values()) or sum(parts.values()) > 1:
+            raise checks.refuse("shares", dict(shares), "shares > 0 that sum to at most 1")
+        told = None if alert_at is None else tuple(sorted({exact("alert_at", a, "a share > 0 and at most 1") for a in alert_at}))
+        return self._do(lambda desk: rules.split(desk, name, dataset, parts, told))
+
+    def move(self, source: object, target: object, dataset: str, *, epsilon: object, delta: object = 0) -> tuple[Limit, Limit]:
+        """Move unspent budget between siblings; the limit above both, which does not change, holds the promise."""
+        pair = as_account(source), as_account(target)
+        amounts = exact("epsilon", epsilon, "a number > 0"), exact("delta", delta, "a number from 0 to below 1")
+        if amounts[0] <= 0 or not 0 <= amounts[1] < 1:
+            raise InputError(
+                f"epsilon={shown(epsilon)}, delta={shown(delta)} are not allowed: expected epsilon > 0 and delta from 0 to below 1."
+            )
+        return self._do(lambda desk: rules.move(desk, *pair, dataset, *amounts))
+
+    # -------------------------------------------------------------------------------------------- charges
+
+    def reserve(self, charge: Charge) -> Receipt:
+        """Set aside what a charge may cost. Without this receipt nothing may run; the same charge again gives it again."""
+        return self._reserve(charge, fewer=False)[0]
+
+    def reserve_up_to(self, charge: Charge) -> Reserved:
+        """Set aside as many steps of ``charge.event``, a Repeat, as every limit has room for; OverBudgetError where not one fits."""
+        receipt, written = self._reserve(charge, fewer=True)
+        return Reserved(receipt, written.charge.event)
+
+    def _reserve(self, charge: Charge, *, fewer: bool) -> tuple[Receipt, Written]:
+        checks.instance("charge", charge, Charge, "a Charge")
+        if fewer and not isinstance(charge.event, ev.Repeat):
+            raise checks.refuse("event", charge.event, "a Repeat, of which as many steps are reserved as fit")
+        digest = entries.charge_digest(charge) + (":up_to" if fewer else "")
+        wanted = self._likely(charge)
+        made = self._do(lambda desk: rules.reserve(desk, charge, digest, fewer=fewer), [charge.id], wanted)
+        self._remember(made[1])
+        return made
+
+    def _likely(self, charge: Charge) -> tuple[Key, ...]:
+        """The balances that a charge probably needs; its prices are computed here, so that no one waits for that."""
+        terms = self._terms
+        dataset = terms.datasets.get(charge.unit.dataset)
+        limits = terms.limits_of(charge.account, charge.unit.dataset)
+        if dataset is None or (dataset.blocks is None) == bool(charge.blocks):
+            return ()
+        for limit in limits:
+            with suppress(NotPriceableError):  # refused, and written down, in its turn
+                terms.gauge(limit).price(charge.event)
+        return desks.all_keys(dataset, limits, charge.blocks)
+
+    def _remember(self, written: Written) -> None:
+        self._written[written.charge.id] = written
+        while len(self._written) > _REMEMBERED:
+            with suppress(KeyError):
+                self._written.popitem(last=False)
+
+    def commit(self, charge_id: str, *, event: ev.Event | None = None, release: str | None = None) -> Receipt:
+        """Spent for good. ``event`` says what ran, where it is only the beginning of what was reserved; ``release`` is kept with it."""
+        name = checks.text("id", charge_id, limit=200)
+        if event is not None and not ev.is_event(event):
+            raise checks.refuse("event", event, "an event, or None for the one reserved")
+        if release is not None and (len(release) > rules.RELEASE_MAX or canonical_json(parse_json(release)) != release):
+            raise checks.refuse("release", type(release).__name__, f"canonical JSON text of at most {rules.RELEASE_MAX} characters")
+        written = self._written.get(name)
+        wanted = () if written is None else written.keys
+        made = self._do(lambda desk: rules.commit(desk, name, written, event=event, release=release), [name], wanted)
+        self._written.pop(name, None)
+        return made
+
+    def void(self, charge_id: str, reason: str) -> Receipt:
+        """Give back what was reserved, because no row was read: only by the process that reserved it, and only while it is reserved."""
+        name = checks.text("id", charge_id, limit=200)
+        why = checks.text("reason", reason, limit=rules.REASON_MAX)
+        written = self._written.get(name)
+        wanted = () if written is None else written.keys
+        made = self._do(lambda desk: rules.void(desk, name, written, why), [name], wanted)
+        self._written.pop(name, None)
+        return made
+
+    def recover(self) -> int:
+        """Commit what processes that died on this machine had reserved: what they read is unknown, so it is spent. How many there were."""
+        (rows,) = self.store.read(("SELECT id, holder FROM charges WHERE settle_n IS NULL ORDER BY reserve_n", ()))
+        gone: dict[str, bool] = {}
+        for _, holder in rows:
+            if holder not in gone:
+                gone[holder] = holder != self._holder and holders.dead(holder)
+        found = [name for name, holder in rows if gone[holder]]
+
+        def settle(desk: Desk) -> int:
+            count = 0
+            for name in found:
+                kept = desk.charge(name)
+                if kept is not None and kept.state is State.RESERVED:
+                    rules.commit(desk, name, None, recovered=True)
+                    count += 1
+            return count
+
+        return self._do(settle, found) if found else 0
+
+    # -------------------------------------------------------------------------------------------- telling
+
+    def _tell(self) -> None:
+        """Tell in the background: a charge waits for no webhook."""
+        if self._channels and (self._telling is None or not self._telling.is_alive()) and not self._closed:
+            self._telling = threading.Thread(target=self._told_quietly, name="dither-alerts", daemon=True)
+            self._telling.start()
+
+    def _told_quietly(self) -> None:
+        with suppress(LedgerError):  # told at the next deliver_pending
+            while self.deliver_pending():
+                pass
+
+    def deliver_pending(self) -> int:
+        """Tell every channel of the alerts and refusals it was not told of (the newest 1,000); how many messages arrived."""
+        if not self._channels:
+            return 0
+        names = [channel.name for channel in self._channels]
+        (rows,) = self.store.read(
+            (f"SELECT n, hash, line FROM entries WHERE kind IN ('alert', 'refusal') ORDER BY n DESC LIMIT {_NEWS_MAX}", ())  # noqa: S608 - a constant
+        )
+        if not rows:
+            return 0
+        (told,) = self.store.read(("SELECT entry, channel FROM deliveries WHERE entry >= ?", (rows[-1][0],)))
+        known, terms, count = {(n, name) for n, name in told}, self._refresh(), 0
+        for n, head, line in reversed(rows):
+            body = entries.parse(line)
+            for channel, name in zip(self._channels, names, strict=True):
+                if (n, name) not in known and not send(channel, _message(terms, body, head)):
+                    self._mark(n, name)
+                    count += 1
+        return count
+
+    def _mark(self, n: int, name: str) -> None:
+        at = seal.time_text(self._moment())
+        query: Query = (
+            "INSERT INTO deliveries (entry, channel, at) VALUES (?, ?, ?) ON CONFLICT (entry, channel) DO NOTHING",
+            (n, name, at),
+        )
+
+        def work(turn: Any) -> None:  # noqa: ANN401 - a Turn of either store
+            turn.ask(("SELECT 1", ()))
+            turn.tell(query[0], query[1])
+
+        self.store.write(work)
+
+
+# ------------------------------------------------------------------------------------------------ small things
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()[:200] or "unknown"
+    except (KeyError, OSError, ImportError):
+        return "unknown"
+
+
+def _version(package: str) -> str:
+    module = sys.modules.get(package)
+    return str(getattr(module, "__version__", "?"))
+
+
+def _key_path(url: str, key: str | os.PathLike[str] | None) -> Path | None:
+    given = key if key is not None else os.environ.get(KEY_VARIABLE) or None
+    if given is not None:
+        return Path(given)
+    place = url.removeprefix("sqlite:///")
+    return Path(f"{place}.key") if url.startswith("sqlite:///") else None
+
+
+def _per(value: str) -> Any:  # noqa: ANN401 - a Per; the parameter of that name hides the function
+    return per(value)
+
+
+def _message(terms: Terms, body: Mapping[str, Any], head: str) -> dict[str, Any]:
+    """What channels are told: names, limits and shares."""
+    if body["kind"] == "refusal":
+        told = {name: body[name] for name in ("what", "charge", "account", "dataset", "purpose", "code", "text")}
+        return {"entry": body["n"], "hash": head, "at": body["at"], "kind": "refusal", **told}
+    limit = terms.limits[body["limit"]]
+    where = f" (block {body['block']})" if body["block"] else ""
+    passed = f"{100 * float(Fraction(body['threshold'])):g} %"
+    return {
+        "entry": body["n"],
+        "hash": head,
+        "at": body["at"],
+        "kind": "alert",
+        "limit": limit.id,
+        "account": list(limit.account),
+        "dataset": limit.dataset,
+        "block": body["block"],
+        "threshold": body["threshold"],
+        "share": body["share"],
+        "text": f"{limit.title}{where} has passed {passed} of {limit.filter}: {100 * float(body['share']):.4g} % is used.",
+    }
