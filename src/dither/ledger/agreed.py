@@ -37,6 +37,7 @@ class Terms:
     granted: Mapping[str, Limit] = field(default_factory=dict)
     _looks: Mapping[tuple[Account, str], str] = field(default_factory=dict)
     _held: Mapping[tuple[Account, str], tuple[str, ...]] = field(default_factory=dict)
+    _gauges: dict[str, Gauge] = field(default_factory=dict, compare=False, repr=False)
 
     def after(self, entries: Iterable[tuple[int, Mapping[str, Any]]]) -> Terms:
         """What is agreed once these entries, whose numbers rise, are written."""
@@ -100,8 +101,11 @@ class Terms:
         return tuple(self.limits[name] for name in self._held.get((account, dataset), ()))
 
     def gauge(self, limit: Limit) -> Gauge:
-        """The arithmetic of a limit."""
-        return Gauge.of(limit.filter, self.datasets[limit.dataset].unit.neighbors)
+        """The arithmetic of a limit that is agreed."""
+        found = self._gauges.get(limit.id)
+        if found is None:
+            found = self._gauges[limit.id] = Gauge.of(self.limits[limit.id].filter, self.datasets[limit.dataset].unit.neighbors)
+        return found
 
     # -------------------------------------------------------------------------------------------- a charge
 

@@ -101,15 +101,21 @@ class Written:
     prices: Mapping[str, Units]
     keys: tuple[Key, ...]
     trust: Trust
+    head: str
+    """The hash of the entry."""
 
     @classmethod
     def read(cls, line: str, terms: Terms) -> Written:
         """From its line."""
         body = entries.parse(line)
+        if body["kind"] != "reserve":
+            raise TamperError(f"Entry {body['n']} of the book is not a reservation: verify the book.")
         charge = entries.charge_from_dict(body["charge"])
         dataset = terms.dataset(charge.unit.dataset)
         prices = {name: tuple(in_units(amount(a)) for a in price) for name, price in body["prices"].items()}
-        return cls(charge, prices, all_keys(dataset, [terms.limits[name] for name in prices], charge.blocks), dataset.trust)
+        return cls(
+            charge, prices, all_keys(dataset, [terms.limits[name] for name in prices], charge.blocks), dataset.trust, entries.hash_of(line)
+        )
 
 
 def all_keys(dataset: Dataset, limits: Iterable[Limit], blocks: tuple[str, ...]) -> tuple[Key, ...]:

@@ -12,8 +12,9 @@ from dither.accounting import tables
 from dither.accounting._exact import UNITS
 from dither.core import checks
 from dither.core import events as ev
-from dither.core.errors import ConflictError, InputError, OverBudgetError, RefusedError, UnknownNameError, shown
+from dither.core.errors import ConflictError, InputError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError, shown
 from dither.core.plans import Charge, Receipt, State
+from dither.core.units import Trust
 from dither.ledger import entries
 from dither.ledger.agreed import WHOLE, Terms, share_of, shifted
 from dither.ledger.blocks import stamp
@@ -49,7 +50,7 @@ def reserve(desk: Desk, charge: Charge, digest: str, *, fewer: bool = False) -> 
     except (RefusedError, OverBudgetError) as error:
         desk.refused("charge", error, charge=charge)
         raise
-    return _reserved(desk, charge, digest, Written(charge, prices, wanted, dataset.trust), after)
+    return _reserved(desk, charge, digest, dataset.trust, prices, wanted, after)
 
 
 def _check_windows(desk: Desk, limits: Iterable[Limit]) -> None:
@@ -118,11 +119,14 @@ def _most(desk: Desk, charge: Charge, dataset: Dataset, limits: Sequence[Limit])
     return replace(charge, event=ev.Repeat(whole.event, low)) if low else replace(charge, event=ev.Repeat(whole.event, 1))
 
 
-def _reserved(desk: Desk, charge: Charge, digest: str, written: Written, after: Sequence[Units]) -> tuple[Receipt, Written]:
+def _reserved(
+    desk: Desk, charge: Charge, digest: str, trust: Trust, prices: dict[str, Units], wanted: tuple[Key, ...], after: Sequence[Units]
+) -> tuple[Receipt, Written]:
     made = entries.charge_to_dict(charge)
-    prices = {name: [_units_text(a) for a in price] for name, price in written.prices.items()}
+    texts = {name: [_units_text(a) for a in price] for name, price in prices.items()}
     own = entries.digest_of(made)
-    n, head, at = desk.append("reserve", charge.id, charge=made, digest=own, holder=desk.holder, prices=prices)
+    n, head, at = desk.append("reserve", charge.id, charge=made, digest=own, holder=desk.holder, prices=texts)
+    written = Written(charge, prices, wanted, trust, head)
     before = desk.balances(written.keys)
     balances = [Balance(spent, old.events + 1, old.alerted) for spent, old in zip(after, before, strict=True)]
     for key, balance in zip(written.keys, balances, strict=True):
@@ -212,7 +216,9 @@ def _to_settle(desk: Desk, name: str, written: Written | None) -> tuple[Held, Wr
     kept = desk.charge(name)
     if kept is None:
         raise UnknownNameError("charge", name, ["the id of a reserved charge"])
-    return kept, written if written is not None else desk.written(name, kept.reserve_n)
+    if written is None or (kept.state is State.RESERVED and kept.told["head"] != written.head):
+        written = desk.written(name, kept.reserve_n)
+    return kept, written
 
 
 def _less(desk: Desk, written: Written, event: ev.Event | None) -> tuple[dict[str, Units] | None, ev.Event | None]:
@@ -224,7 +230,10 @@ def _less(desk: Desk, written: Written, event: ev.Event | None) -> tuple[dict[st
             f"Event {shown(event)} is not the beginning of the one reserved: expected the same steps, fewer of them "
             "(Repeat with a smaller count, or the first members of a Sequence)."
         )
-    prices = {name: desk.terms.gauge(desk.terms.limits[name]).price(event) for name in written.prices}
+    try:
+        prices = {name: desk.terms.gauge(desk.terms.limits[name]).price(event) for name in written.prices}
+    except NotPriceableError:
+        return None, None
     cheaper = all(a <= b for name, price in prices.items() for a, b in zip(price, written.prices[name], strict=True))
     return (prices, event) if cheaper else (None, None)
 
