@@ -46,9 +46,9 @@ from dither.gate.shape import (
     UnitFields,
     as_text,
     named,
+    schema,
     single,
 )
-from dither.gate.shape import schema
 from dither.gate.wording import Strict, sentences
 from dither.ledger.alerts import Channel, Command, File, Log, Webhook
 from dither.ledger.paths import Account, lineage, part

@@ -283,7 +283,7 @@ def _chosen(fields: Fields, most: tuple[float, float], step: float = 1.0, dimens
     """The mechanism for whole numbers: for ε (and δ) as given, or the one with most noise that is still accurate enough."""
     law: Law = "gaussian" if fields.delta else "laplace"
     if fields.epsilon is not None:
-        wanted = gaussian_noise_multiplier(fields.epsilon, fields.delta) if fields.delta else math.nextafter(1 / fields.epsilon, math.inf)
+        wanted = _multiplier(fields)
         return _mechanism(law, wanted, most, exact=exact)
     accuracy = cast("float", fields.accuracy)
 
@@ -297,6 +297,14 @@ def _chosen(fields: Fields, most: tuple[float, float], step: float = 1.0, dimens
         middle = math.sqrt(low * high)
         low, high = (middle, high) if good(middle) else (low, middle)
     return _mechanism(law, low, most, exact=exact)
+
+
+def _multiplier(fields: Fields) -> float:
+    """The least noise for ε and δ, in sensitivities."""
+    epsilon = cast("float", fields.epsilon)
+    if fields.delta:
+        return gaussian_noise_multiplier(epsilon, fields.delta)
+    return LaplaceMechanism.calibrated(epsilon=epsilon).noise_multiplier
 
 
 def _mechanism(law: Law, multiplier: float, most: tuple[float, float], *, exact: bool) -> Whole:
@@ -357,9 +365,9 @@ def _mean(facts: Facts, made: Mapping[str, Any]) -> MeasurePlan:
     grid = _grid(Column(name=column.name, type="float"), -half, half)
     total, count = sensitivity.grid_sum(grid, made["contribution"]), sensitivity.count(made["contribution"])
     if fields.delta:  # two Gaussians of √2 times the noise are one
-        noise = math.nextafter(gaussian_noise_multiplier(fields.epsilon, fields.delta) * _ROOT_OF_TWO, math.inf)
+        noise = math.nextafter(_multiplier(fields) * _ROOT_OF_TWO, math.inf)
     else:
-        noise = 2 * math.nextafter(1 / fields.epsilon, math.inf)
+        noise = 2 * _multiplier(fields)
     law: Law = "gaussian" if fields.delta else "laplace"
     parts = (_mechanism(law, noise, (total.l1, total.l2), exact=False), _mechanism(law, noise, (count.l1, count.l2), exact=True))
     return MeasurePlan(**made, mechanisms=parts, grid=grid)

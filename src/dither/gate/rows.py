@@ -271,7 +271,7 @@ def _opened_parquet(path: Path, wanted: Sequence[str]) -> _Parquet:
     types = pa.types
     readable = (
         *(types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_timestamp, types.is_date),
-        *(types.is_string, types.is_large_string, types.is_binary, types.is_large_binary),
+        *(types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_null),
     )
     for column in file.schema_arrow:
         kind = column.type.value_type if types.is_dictionary(column.type) else column.type
