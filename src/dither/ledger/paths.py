@@ -138,17 +138,22 @@ def _decomposed(value: str) -> str:
     return unicodedata.normalize("NFD", unicodedata.normalize("NFKC", value))
 
 
+def guises(value: str) -> tuple[str, str]:
+    """What a part looks like, and what it is in another case: two parts that share either can be taken for each other.
+
+    >>> guises("Straße")
+    ('strabe', 'strasse')
+    """
+    return skeleton(value), unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
+
+
 def alike(one: str, other: str) -> bool:
     """Whether two different parts could be taken for each other.
 
     >>> alike("ads", "adѕ"), alike("ads", "ads"), alike("ads", "sales")
     (True, False, False)
     """
-    return one != other and (skeleton(one) == skeleton(other) or _folded(one) == _folded(other))
-
-
-def _folded(value: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", value).casefold())
+    return one != other and any(a == b for a, b in zip(guises(one), guises(other), strict=True))
 
 
 def text(given: Account) -> str:
