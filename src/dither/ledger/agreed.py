@@ -187,7 +187,7 @@ def check_blocks(dataset: Dataset, blocks: Collection[str]) -> None:
 
 
 def keys(dataset: Dataset, limit: Limit, blocks: tuple[str, ...]) -> tuple[str, ...]:
-    """The blocks of the balances that a charge adds to (docs/proofs/ledger.md, parallel composition).
+    """The blocks of the balances that a charge adds to (docs/proofs/ledger-limits.md, parallel composition).
 
     >>> from dither.core.units import PrivacyUnit
     >>> from dither.ledger.terms import Every

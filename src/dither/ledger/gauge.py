@@ -2,7 +2,7 @@
 
 Amounts are whole numbers of 1/UNITS, so a balance is a tuple of integers and its sum is exact in any order. The rules are
 those of ``dither.accounting.filters``; here they are held over balances that are stored, and over limits that are moved.
-Which theorem covers which kind: docs/proofs/ledger.md.
+Which theorem covers which kind: docs/proofs/ledger-limits.md.
 
 >>> from dither.core import events as ev
 >>> gauge = Gauge.of(FilterSpec.of(1), Neighbors.ADD_REMOVE)

@@ -167,7 +167,7 @@ def _alert(desk: Desk, key: Key, balance: Balance) -> None:
 def commit(
     desk: Desk, name: str, written: Written | None, *, event: ev.Event | None = None, release: str | None = None, recovered: bool = False
 ) -> Receipt:
-    """Spent for good; less than was reserved only where the event is a prefix of the one reserved (docs/proofs/ledger.md)."""
+    """Spent for good; less than was reserved only where the event is a prefix of the one reserved (docs/proofs/ledger-limits.md)."""
     kept, written = _to_settle(desk, name, written)
     digest = None if release is None else f"sha256:{sha256(release.encode('ascii')).hexdigest()}"
     if kept.state is State.VOIDED:
