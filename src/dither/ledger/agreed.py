@@ -149,12 +149,15 @@ class Terms:
             "added at the end. Declare it as before, or give it another name."
         )
 
-    def new_accounts(self, account: Account) -> tuple[Account, ...]:
-        """The accounts to be made for this one to be there, parents first; InputError for one that looks like another."""
-        made = tuple(a for a in lineage(account) if a not in self.accounts)
+    def new_accounts(self, *accounts: Account) -> tuple[Account, ...]:
+        """The accounts to be made for these to be there, parents first; InputError for one that looks like another."""
+        made = tuple(dict.fromkeys(a for account in accounts for a in lineage(account) if a not in self.accounts))
+        looks = dict[tuple[Account, str], str]()
         for each in made:
-            known = self._looks.get((each[:-1], skeleton(each[-1])))
+            place = each[:-1], skeleton(each[-1])
+            known = self._looks.get(place, looks.get(place))
             _unlike("account", text(each), {} if known is None else {skeleton(text(each)): text((*each[:-1], known))})
+            looks[place] = each[-1]
         return made
 
 

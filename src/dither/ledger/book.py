@@ -34,7 +34,7 @@ import dither
 from dither.core import checks
 from dither.core import events as ev
 from dither.core.encoding import canonical_json, parse_json
-from dither.core.errors import DitherError, InputError, LedgerError, NotPriceableError, TamperError, shown
+from dither.core.errors import DitherError, InputError, LedgerError, NotPriceableError, OverBudgetError, RefusedError, TamperError, shown
 from dither.core.plans import Charge, Receipt, State
 from dither.ledger import desk as desks
 from dither.ledger import entries, holders, rules, seal
@@ -238,10 +238,17 @@ class Ledger(Reader):
             desk.start([name for job in batch for name in job.ids], [key for job in batch for key in job.charges])
             for job in batch:
                 job.result = job.error = None
+                before = desk.n
                 try:
                     job.result = job.work(desk)
+                except (RefusedError, OverBudgetError) as error:
+                    job.error = error
                 except DitherError as error:
                     job.error = error
+                    if desk.n != before:  # it wrote before it looked: nothing of this transaction may stay
+                        raise LedgerError(
+                            f"The book {self.url} was not changed: {type(error).__name__} came too late. Report this."
+                        ) from error
                 except (ArithmeticError, LookupError, TypeError, ValueError, AssertionError) as error:
                     raise LedgerError(
                         f"The book {self.url} cannot be used: its entries do not agree ({type(error).__name__}). Verify it."
@@ -312,7 +319,7 @@ class Ledger(Reader):
             per=_per(per),
             starts=starts,
             ends=ends,
-            alert_at=tuple(alert_at),  # type: ignore[arg-type]  # made exact by Limit
+            alert_at=alert_at,  # type: ignore[arg-type]  # checked and made exact by Limit
         )
         return self._do(lambda desk: rules.grant(desk, wanted))
 
@@ -321,13 +328,14 @@ class Ledger(Reader):
     ) -> tuple[Limit, ...]:
         """Limits for the children of an account, each a share of its own: ``{"training": 0.6, "evaluation": 0.2, "queries": 0.2}``."""
         name = as_account(account)
+        checks.instance("shares", shares, Mapping, "a map from child to share, such as {'training': 0.6, 'queries': 0.4}")
         parts = {
             as_account((*name, child))[-1]: exact(f"shares[{child!r}]", share, "a share > 0 and at most 1")
             for child, share in shares.items()
         }
         if not parts or not all(0 < share <= 1 for share in parts.values()) or sum(parts.values()) > 1:
             raise checks.refuse("shares", dict(shares), "shares > 0 that sum to at most 1")
-        told = None if alert_at is None else tuple(sorted({exact("alert_at", a, "a share > 0 and at most 1") for a in alert_at}))
+        told = None if alert_at is None else rules.thresholds(alert_at)
         return self._do(lambda desk: rules.split(desk, name, dataset, parts, told))
 
     def move(self, source: object, target: object, dataset: str, *, epsilon: object, delta: object = 0) -> tuple[Limit, Limit]:

@@ -89,6 +89,8 @@ def parse(text: str) -> Body:
     kind = body.get("kind") if isinstance(body, dict) else None
     if not isinstance(kind, str) or kind not in _EXACTLY:
         raise DecodeError(f"This line is no entry of a known kind: expected one of {', '.join(FIELDS)}.")
+    if type(body.get("n")) is not int:
+        raise DecodeError("The number of this entry is not a whole number.")
     if body.keys() != _EXACTLY[kind]:
         members(f"entry of kind '{kind}'", body, (*_COMMON, *FIELDS[kind]))
     return cast("Body", body)
@@ -98,7 +100,7 @@ def parse(text: str) -> Body:
 
 AMOUNT_MAX: Final = 26
 """A longer text of an amount gives way to 20 significant digits, rounded up."""
-_DIGITS, _PLACES = 20, 60
+_DIGITS, _PLACES, _POWER_MAX = 20, 60, 400
 _DECIMAL = re.compile(r"([1-9][0-9]{0,19})e(-?[1-9][0-9]{0,3})")
 _FRACTION = re.compile(r"[0-9]{1,26}(/[1-9][0-9]{0,24})?")
 
@@ -171,14 +173,14 @@ def amount(text: object) -> Fraction:
     """
     if isinstance(text, str):
         decimal = _DECIMAL.fullmatch(text)
-        if decimal is not None:
+        if decimal is not None and int(decimal[2]) <= _POWER_MAX:
             power = int(decimal[2])
             found = Fraction(int(decimal[1]) * 10**power) if power >= 0 else Fraction(int(decimal[1]), 10**-power)
         elif _FRACTION.fullmatch(text) is not None:
             found = Fraction(text)
         else:
             raise _no_amount(text)
-        if amount_text(found) == text and UNITS % found.denominator == 0:
+        if UNITS % found.denominator == 0 and amount_text(found) == text:
             return found
     raise _no_amount(text)
 

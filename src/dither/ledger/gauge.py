@@ -60,10 +60,11 @@ def in_floats(amount: int, *, up: bool) -> float:
     if amount > UNITS * 10**300:
         return math.inf if up else 1e300
     near = amount / UNITS
-    named = in_units_down(Fraction(repr(near)))
+    named = Fraction(repr(near))
+    more = named.numerator * UNITS - amount * named.denominator
     if up:
-        return near if named >= amount else math.nextafter(near, math.inf)
-    return near if named <= amount else math.nextafter(near, 0.0)
+        return near if more >= 0 else math.nextafter(near, math.inf)
+    return near if more <= 0 else math.nextafter(near, 0.0)
 
 
 def in_units_down(amount: Fraction) -> int:

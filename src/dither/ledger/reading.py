@@ -146,7 +146,9 @@ class Reader:
 
     def lines(self, first: int = 0, last: int | None = None) -> Iterator[str]:
         """The lines from ``first`` to before ``last``, or to the newest."""
-        return self.store.scan(first, self.tail()[0] + 1 if last is None else last)
+        start = checks.count("first", first, low=0, high=2**62)
+        end = self.tail()[0] + 1 if last is None else checks.count("last", last, low=0, high=2**62)
+        return self.store.scan(start, end)
 
     def trailer(self, count: int | None = None) -> str:
         """The last line of an export of the first ``count`` entries (of all of them): how many they are, and how they end."""

@@ -17,11 +17,11 @@ from dither.core.plans import Charge, Receipt, State
 from dither.core.units import Trust
 from dither.ledger import entries
 from dither.ledger.agreed import WHOLE, Terms, share_of, shifted
-from dither.ledger.blocks import stamp
+from dither.ledger.blocks import listed, stamp
 from dither.ledger.desk import Balance, Desk, Held, Key, Written, all_keys, receipt
 from dither.ledger.gauge import Gauge, Units, added, taken
 from dither.ledger.paths import Account, text
-from dither.ledger.terms import Dataset, FilterSpec, Limit
+from dither.ledger.terms import ALERTS_MAX, Dataset, FilterSpec, Limit, exact
 
 RELEASE_MAX: Final = 32 * 1024 * 1024
 REASON_MAX: Final = 500
@@ -313,14 +313,32 @@ def split(
     for limit in own:
         base = desk.terms.granted[limit.id]
         for child, share in shares.items():
-            wanted = replace(base, account=(*account, child), filter=share_of(base.filter, share), alert_at=alert_at or base.alert_at)
+            wanted = replace(
+                base,
+                account=(*account, child),
+                filter=share_of(base.filter, share),
+                alert_at=base.alert_at if alert_at is None else alert_at,
+            )
             made.append(wanted)
+    desk.terms.new_accounts(*(wanted.account for wanted in made))
     for wanted in made:
-        desk.terms.new_accounts(wanted.account)
         for known in desk.terms.own_limits(wanted.account, dataset):
             if known.per is wanted.per and replace(desk.terms.granted[known.id], id=wanted.id) != wanted:
                 grant(desk, wanted)  # refuses, and writes that down
     return tuple(grant(desk, wanted) for wanted in made)
+
+
+def thresholds(given: object) -> tuple[Fraction, ...]:
+    """The shares at which to tell, exact and rising.
+
+    >>> thresholds([0.8, 0.5])
+    (Fraction(1, 2), Fraction(4, 5))
+    """
+    expected = f"at most {ALERTS_MAX} shares > 0 and at most 1, such as (0.5, 0.8, 0.95)"
+    found = tuple(sorted({exact("alert_at", a, expected) for a in listed("alert_at", given, expected, limit=ALERTS_MAX)}))
+    if found and not 0 < found[0] <= found[-1] <= 1:
+        raise checks.refuse("alert_at", given, expected)
+    return found
 
 
 def move(desk: Desk, source: Account, target: Account, dataset: str, epsilon: Fraction, delta: Fraction) -> tuple[Limit, Limit]:

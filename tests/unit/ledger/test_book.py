@@ -604,6 +604,21 @@ def test_a_job_that_fails_leaves_the_others_of_its_transaction_alone(ledger: Led
     assert ledger.reserve(charge("c2", 0.5)).remaining.epsilon == 0.5
 
 
+def test_a_split_that_is_refused_leaves_nothing(ledger: Ledger):
+    before = ledger.tail()[0]
+    with pytest.raises(InputError, match="looks like"):
+        ledger.split("acme", "events", {"team": 0.1, "t\u0435am": 0.1})
+    for wrong in ([0.5], {"a": 0}, {"a": 1.5}, {}, {"a": "1/2"}):
+        with pytest.raises(InputError):
+            ledger.split("acme", "events", wrong)  # type: ignore[arg-type]
+    for alerts in (0.5, [0], [2], "x"):
+        with pytest.raises(InputError):
+            ledger.split("acme", "events", {"a": 0.5}, alert_at=alerts)  # type: ignore[arg-type]
+        with pytest.raises(InputError):
+            ledger.grant("acme/b", "events", epsilon=0.5, alert_at=alerts)  # type: ignore[arg-type]
+    assert ledger.tail()[0] == before
+
+
 def test_checkpoints_come_every_1024_entries():
     with Ledger.open("sqlite://") as ledger:
         ledger.add_dataset(Dataset(name="events", unit=UNIT))
