@@ -31,7 +31,7 @@ def stamp(moment: datetime) -> str:
     return aware("moment", moment).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-_STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z")
+_STAMP = re.compile(r"(?!9999)[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]{6}Z")
 
 
 def moment(label: str, value: object) -> datetime:
@@ -42,11 +42,9 @@ def moment(label: str, value: object) -> datetime:
     """
     if isinstance(value, str) and _STAMP.fullmatch(value):
         try:
-            found = datetime.fromisoformat(value)
+            return datetime.fromisoformat(value)
         except ValueError:
-            found = datetime.min.replace(tzinfo=UTC)
-        if found.year in _YEARS and stamp(found) == value:  # some versions read 24:00 as the next day
-            return found
+            pass
     raise DecodeError(f"The field '{label}' is a time such as '2026-11-19T06:00:00.000000Z': found {shown(value)}.")
 
 

@@ -11,6 +11,7 @@ cannot: docs/proofs/ledger.md.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import math
 import os
@@ -20,11 +21,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime  # noqa: F401 - UTC is for the examples
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
@@ -34,13 +35,13 @@ from dither.core.errors import DecodeError, InputError, LedgerError, TamperError
 from dither.core.events import event_digest
 from dither.core.plans import Charge, Receipt, State
 from dither.core.units import Guarantee, PrivacyUnit
-from dither.ledger.merkle import is_hash, root
+from dither.ledger.blocks import moment, stamp
+from dither.ledger.merkle import COUNT_MAX, is_hash, root
 
 PASSWORD_VARIABLE: Final = "DITHER_KEY_PASSWORD"  # noqa: S105 - the name of the variable, not a password
 """The environment variable that holds the password of the signing key, if it has one."""
 RECEIPT_FORMAT: Final = "dither-receipt-1"
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", re.ASCII)
 _KEY_FILE_MAX = 16_384
 
 
@@ -50,24 +51,15 @@ def is_time(value: object) -> bool:
     >>> is_time("2026-11-19T06:00:00.000000Z"), is_time("2026-11-19T06:00:00Z"), is_time("2026-13-19T06:00:00.000000Z")
     (True, False, False)
     """
-    if not isinstance(value, str) or _TIME.fullmatch(value) is None:
-        return False
     try:
-        datetime.fromisoformat(value)
-    except ValueError:
+        moment("at", value)
+    except DecodeError:
         return False
     return True
 
 
-def time_text(at: datetime) -> str:
-    """A time as entries write it, in UTC to the microsecond.
-
-    >>> time_text(datetime(2026, 11, 19, 6, tzinfo=UTC))
-    '2026-11-19T06:00:00.000000Z'
-    """
-    if at.tzinfo is None:
-        raise checks.refuse("at", at, "a time with a time zone", "Use datetime.now(UTC).")
-    return at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+time_text = stamp
+"""A time as entries write it, in UTC to the microsecond."""
 
 
 # ------------------------------------------------------------------------------------------------ keys
@@ -90,6 +82,8 @@ class Sealer:
         DITHER_KEY_PASSWORD set, a new key is written encrypted and an old one must be.
         """
         path = Path(key_path)
+        if "\0" in str(path):
+            raise checks.refuse("key_path", str(path), "the path of a file")
         sealer = _read(path) if path.exists() else _make(path)
         _publish(sealer.public_key, public_path(path))
         return sealer
@@ -173,7 +167,8 @@ def read_public_key(path: Path | str) -> str:
     True
     """
     try:
-        held = Path(path).read_bytes()[:_KEY_FILE_MAX]
+        with os.fdopen(_regular(path, os.O_RDONLY), "rb") as file:
+            held = file.read(_KEY_FILE_MAX)
     except OSError as error:
         raise InputError(f"The public key {shown(str(path))} cannot be read ({error.strerror}): give a .pub file.") from None
     bare = held.decode("ascii", "replace").strip()
@@ -181,7 +176,7 @@ def read_public_key(path: Path | str) -> str:
         return bare
     try:
         found = serialization.load_pem_public_key(held)
-    except ValueError:
+    except (ValueError, UnsupportedAlgorithm):
         found = None
     if not isinstance(found, Ed25519PublicKey):
         raise InputError(f"{shown(str(path))} holds no Ed25519 public key: expected PEM or 64 lower-case hex digits.")
@@ -189,19 +184,29 @@ def read_public_key(path: Path | str) -> str:
 
 
 def _password() -> bytes | None:
-    return os.environ.get(PASSWORD_VARIABLE, "").encode() or None
+    return os.fsencode(os.environ.get(PASSWORD_VARIABLE, "")) or None
+
+
+def _regular(path: Path | str, flags: int) -> int:
+    """A descriptor of a plain file: a pipe might never begin, and a device never end."""
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    except ValueError:
+        raise OSError(errno.EINVAL, "not the path of a file") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a file")
+    return descriptor
 
 
 def _read(path: Path) -> Sealer:
     """Refuse what others may read before looking into it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = _regular(path, os.O_RDONLY)
     except OSError as error:
-        raise LedgerError(f"The signing key {path} cannot be opened ({error.strerror}): give its owner the right to read it.") from None
+        raise LedgerError(f"The signing key {path} cannot be opened ({error.strerror}): expected a PEM file of its owner.") from None
     try:
         mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise LedgerError(f"The signing key {path} is not a file: expected a PEM file.")
         if stat.S_IMODE(mode) & 0o077:
             raise LedgerError(
                 f"The signing key {path} may be read by others (mode {stat.S_IMODE(mode):04o}): expected 0600. "
@@ -212,7 +217,7 @@ def _read(path: Path) -> Sealer:
         os.close(descriptor)
     try:
         key = serialization.load_pem_private_key(held, _password())
-    except (ValueError, TypeError) as error:  # TypeError: a password without encryption, or the other way round
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:  # TypeError: a password without encryption, or the other way round
         raise LedgerError(f"The signing key {path} cannot be used: {_why(error, held)}") from None
     if not isinstance(key, Ed25519PrivateKey):
         raise LedgerError(f"The signing key {path} is of another kind: expected an Ed25519 key.")
@@ -234,7 +239,12 @@ def _make(path: Path) -> Sealer:
     key = Ed25519PrivateKey.generate()
     password = _password()
     hidden = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    held = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
+    try:
+        held = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden)
+    except ValueError:
+        raise LedgerError(
+            f"The signing key {path} cannot be made: {PASSWORD_VARIABLE} is too long. Choose one of at most 1000 bytes."
+        ) from None
     if not path.parent.is_dir():
         raise LedgerError(f"The signing key {path} cannot be made: its folder does not exist. Make the folder first.")
     return Sealer(key) if _place(path, held, 0o600) else _read(path)
@@ -242,8 +252,7 @@ def _make(path: Path) -> Sealer:
 
 def _publish(public_key: str, path: Path) -> None:
     """Write the public half if it is missing; one that differs is somebody's doing."""
-    key = _public(public_key)
-    held = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    held = _public(public_key).public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     if not path.exists() and _place(path, held, 0o644):
         return
     if read_public_key(path) != public_key:
@@ -402,6 +411,8 @@ def check_receipt(text: str | bytes, public_key: str) -> SealedReceipt:
     Traceback (most recent call last):
     dither.core.errors.DecodeError: This is no receipt: expected the fields account, at, book, charge, …, unit.
     """
+    if not isinstance(text, str | bytes):
+        raise checks.refuse("receipt", text, "its text")
     held = parse_json(text.strip())
     if not isinstance(held, dict) or sorted(held) != list(_RECEIPT_FIELDS):
         raise DecodeError(f"This is no receipt: expected the fields {', '.join(_RECEIPT_FIELDS[:4])}, …, {_RECEIPT_FIELDS[-1]}.")
@@ -481,7 +492,7 @@ class AnchorFile:
 
     def anchor(self, n: int, entry: str, at: datetime) -> None:
         """Append one line, in one write."""
-        made = Anchor(checks.count("n", n, low=0, high=2**62), entry, time_text(at))
+        made = Anchor(checks.count("n", n, low=0, high=COUNT_MAX), entry, time_text(at))
         if not is_hash(entry):
             raise checks.refuse("hash", entry, "64 lower-case hex digits")
         signature = self.sealer.state("anchor", made.facts) if self.sealer is not None else None
@@ -499,7 +510,7 @@ class AnchorFile:
 def _appending(path: Path) -> Iterator[int]:
     """The file, locked against other writers (readers do not wait)."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield descriptor
@@ -514,7 +525,10 @@ def _whole_lines(descriptor: int) -> int:
     end = os.fstat(descriptor).st_size
     if end and os.pread(descriptor, 1, end - 1) != b"\n":
         start = max(0, end - _TAIL)
-        end = start + os.pread(descriptor, end - start, start).rfind(b"\n") + 1
+        line = os.pread(descriptor, end - start, start).rfind(b"\n") + 1
+        if start and not line:
+            raise _damaged("The end of the anchor file")  # no crash leaves so much
+        end = start + line
         os.ftruncate(descriptor, end)
     return end
 
@@ -526,50 +540,61 @@ _TAIL: Final = 65_536
 def anchors(path: Path | str) -> Iterator[Anchor]:
     """All anchors of a file, in its order. A torn last line is left out; any other damage is a TamperError.
 
-    >>> list(anchors("/dev/null"))
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     list(anchors(file.name))
     []
     """
     with _reading(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(_TAIL), b""), 1):
             if not line.endswith(b"\n"):
+                if len(line) == _TAIL:
+                    raise _damaged(f"Line {number} of the anchor file")
                 return
-            yield _anchor(line[:-1], f"line {number} of the anchor file")
+            yield _anchor(line[:-1], f"Line {number} of the anchor file")
 
 
 def last_anchor(path: Path | str) -> Anchor | None:
     """The anchor of the highest entry among the last lines of the file; None where there is none yet.
 
-    >>> last_anchor("/dev/null")
+    >>> last_anchor("none")
     """
     if not Path(path).exists():
         return None
     with _reading(path) as file:
         end = os.fstat(file.fileno()).st_size
         start = max(0, end - _TAIL)
-        lines = os.pread(file.fileno(), end - start, start).split(b"\n")[:-1]
-    found = [_anchor(line, "a line at the end of the anchor file") for line in (lines[1:] if start else lines)]
-    return max(found, key=lambda a: a.n, default=None)  # writers of several processes may cross
+        first, *lines = os.pread(file.fileno(), end - start, start).split(b"\n")
+    if start and not lines:
+        raise _damaged("The end of the anchor file")
+    whole = lines[:-1] if start else [first, *lines][:-1]
+    return max(
+        (_anchor(line, "A line at the end of the anchor file") for line in whole), key=lambda a: a.n, default=None
+    )  # writers may cross
 
 
 @contextmanager
 def _reading(path: Path | str) -> Iterator[Any]:
     try:
-        with Path(path).open("rb") as file:
+        with os.fdopen(_regular(path, os.O_RDONLY), "rb") as file:
             yield file
     except OSError as error:
         raise LedgerError(f"The anchor file {path} cannot be read ({error.strerror}): give the file that the ledger appends to.") from None
 
 
+def _damaged(where: str) -> TamperError:
+    return TamperError(f"{where} is damaged: expected n, hash, at and signature, as the ledger writes them.")
+
+
 def _anchor(line: bytes, where: str) -> Anchor:
-    damaged = TamperError(f"{where.capitalize()} is damaged: expected n, hash, at and signature, as the ledger writes them.")
     try:
         text = line.decode("ascii")
         held = parse_json(text)
         made = Anchor(**held)
         whole = canonical_json(held) == text
     except (InputError, TypeError, UnicodeDecodeError):
-        raise damaged from None
+        raise _damaged(where) from None
     signed = made.signature is None or (isinstance(made.signature, str) and _SIGNATURE.fullmatch(made.signature) is not None)
-    if not (whole and signed and type(made.n) is int and made.n >= 0 and is_hash(made.hash) and is_time(made.at)):
-        raise damaged
+    if not (whole and signed and type(made.n) is int and 0 <= made.n <= COUNT_MAX and is_hash(made.hash) and is_time(made.at)):
+        raise _damaged(where)
     return made

@@ -1,8 +1,10 @@
 """Keys, checkpoints, receipts and anchors: what is made can be checked, and nothing else passes."""
 
+import base64
 import json
 import os
 import pickle
+import resource
 import stat
 import threading
 from datetime import UTC, datetime, timedelta, timezone
@@ -10,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
@@ -91,6 +94,57 @@ def test_a_key_of_another_kind_is_refused(tmp_path):
     with pytest.raises(LedgerError, match="expected an Ed25519 key"):
         seal.Sealer.open(path)
     (tmp_path / "x.pub").write_bytes(other.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    with pytest.raises(InputError, match="no Ed25519 public key"):
+        seal.read_public_key(tmp_path / "x.pub")
+
+
+def test_a_pipe_or_a_device_is_no_key_and_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.key", 0o600)  # which nobody writes: an ordinary opening would wait for ever
+    for path in (tmp_path / "pipe.key", "/dev/zero"):  # and this one never ends
+        with pytest.raises(LedgerError, match="not a file"):
+            seal.Sealer.open(path)
+        with pytest.raises(InputError, match="not a file"):
+            seal.read_public_key(path)
+        with pytest.raises(LedgerError, match="not a file"):
+            list(seal.anchors(path))
+        with pytest.raises(LedgerError, match="not a file"):
+            seal.last_anchor(path)
+        with pytest.raises(LedgerError, match="not a file"):
+            seal.AnchorFile(Path(path)).anchor(0, entry_hash(0), NOW)
+
+
+def test_a_path_that_is_none_is_one_clear_error():
+    for ask in (
+        lambda: seal.Sealer.open("a\0b"),
+        lambda: seal.read_public_key("a\0b"),
+        lambda: list(seal.anchors("a\0b")),
+        lambda: seal.AnchorFile(Path("a\0b")).anchor(0, entry_hash(0), NOW),
+    ):
+        with pytest.raises((InputError, LedgerError), match="path of a file"):
+            ask()
+
+
+def test_any_bytes_are_a_password_but_not_too_many(tmp_path, monkeypatch):
+    monkeypatch.setenv(seal.PASSWORD_VARIABLE, os.fsdecode(b"\xff\xfe not UTF-8"))
+    made = seal.Sealer.open(tmp_path / "book.key")
+    assert seal.Sealer.open(tmp_path / "book.key").public_key == made.public_key
+    monkeypatch.setenv(seal.PASSWORD_VARIABLE, "x" * 2_000)
+    with pytest.raises(LedgerError, match="too long"):
+        seal.Sealer.open(tmp_path / "other.key")
+    assert not (tmp_path / "other.key").exists()
+
+
+def test_a_key_of_a_kind_that_is_not_known_is_refused(tmp_path):
+    known = ec.generate_private_key(ec.SECP256R1())
+    secret = known.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    public = known.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    curve, other = bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("06082a8648ce3d030199")  # a curve that nobody has
+    for name, kind, held in (("x.key", b"PRIVATE", secret), ("x.pub", b"PUBLIC", public)):
+        pem = base64.encodebytes(held.replace(curve, other))
+        (tmp_path / name).write_bytes(b"-----BEGIN %b KEY-----\n%b-----END %b KEY-----\n" % (kind, pem, kind))
+        (tmp_path / name).chmod(0o600)
+    with pytest.raises(LedgerError, match="cannot be used"):
+        seal.Sealer.open(tmp_path / "x.key")
     with pytest.raises(InputError, match="no Ed25519 public key"):
         seal.read_public_key(tmp_path / "x.pub")
 
@@ -219,8 +273,11 @@ def test_any_change_of_a_receipt_is_found():
             seal.check_receipt(json.dumps({k: v for k, v in json.loads(text).items() if k != name}), sealer.public_key)
     with pytest.raises(TamperError):
         seal.check_receipt(text, seal.Sealer.ephemeral().public_key)
-    for other in ("", "[]", "null", "{", "7"):
+    for other in ("", "[]", "null", "{", "7", b"", "[" * 10_000, '{"a":' * 10_000):
         with pytest.raises(DecodeError):
+            seal.check_receipt(other, sealer.public_key)
+    for other in (None, 7, {}, Path("receipt")):
+        with pytest.raises(InputError, match="receipt="):
             seal.check_receipt(other, sealer.public_key)
 
 
@@ -248,6 +305,8 @@ def test_times_need_a_zone_and_are_written_in_utc():
         seal.time_text(datetime(2026, 1, 1))  # noqa: DTZ001 - that is what is refused
     india = timezone(timedelta(hours=5, minutes=30))
     assert seal.time_text(datetime(2026, 11, 19, 11, 30, tzinfo=india)) == "2026-11-19T06:00:00.000000Z"
+    with pytest.raises(InputError, match="year"):
+        seal.time_text(datetime.min.replace(tzinfo=india))
     assert [seal.is_time(t) for t in ("2026-02-30T00:00:00.000000Z", "٢٠٢٦-11-19T06:00:00.000000Z", None, 7)] == [False] * 4
 
 
@@ -323,6 +382,36 @@ def test_any_other_damage_of_anchors_is_found(tmp_path):
             list(seal.anchors(path))
         with pytest.raises(TamperError, match="damaged"):
             seal.last_anchor(path)
+
+
+def test_more_than_a_crash_can_leave_is_damage_and_nothing_is_cut_off(tmp_path):
+    path = tmp_path / "anchors"
+    path.write_bytes(b"x" * 200_000)
+    for ask in (
+        lambda: list(seal.anchors(path)),
+        lambda: seal.last_anchor(path),
+        lambda: seal.AnchorFile(path).anchor(0, entry_hash(0), NOW),
+    ):
+        with pytest.raises(TamperError, match="damaged"):
+            ask()
+    assert path.stat().st_size == 200_000
+
+
+def test_a_file_that_can_grow_no_more_keeps_whole_lines(tmp_path):
+    path = tmp_path / "anchors"
+    seal.AnchorFile(path).anchor(0, entry_hash(0), NOW)
+    size = path.stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for room in (1, size // 2, 0):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, hard))
+        try:
+            with pytest.raises(LedgerError, match=r"cannot grow|cannot be written"):
+                seal.AnchorFile(path).anchor(1, entry_hash(1), NOW)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert path.stat().st_size == size
+    seal.AnchorFile(path).anchor(1, entry_hash(1), NOW)
+    assert [a.n for a in seal.anchors(path)] == [0, 1]
 
 
 def test_many_writers_tear_nothing(tmp_path):
