@@ -5,8 +5,8 @@ that a limit or a block from YAML obeys the same rules as one from Python. Whate
 ``file:line:column: sentence``.
 
 >>> found = read('datasets: {visits: {source: visits.csv, unit: {row: true}}}\naccounts: {clinic: {epsilon: 1}}', "dither.yaml")
->>> found.limits[0].account, found.limits[0].dataset, found.limits[0].filter.kind
-(('clinic',), 'visits', 'pure')
+>>> found.limits[0].limit.title, found.limits[0].limit.filter.kind
+("limit L1 of account 'clinic' on dataset 'visits'", 'pure')
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from dither.ledger.alerts import Channel, Command, File, Log, Webhook
 from dither.ledger.paths import Account, lineage, part
 from dither.ledger.paths import account as as_account
 from dither.ledger.paths import name as as_name
-from dither.ledger.terms import Blocks, Every, FilterSpec, Per, exact
+from dither.ledger.terms import Blocks, Every, FilterSpec, Limit, Per, exact
 
 __all__ = ["Declared", "Terms", "load", "read", "schema"]
 
@@ -69,15 +69,9 @@ _RATIO = re.compile(r"([0-9]{1,20})/([1-9][0-9]{0,19})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """A limit as the file states it, and where."""
+    """A limit as the file states it (its id is none yet), how it is split, and where it stands."""
 
-    account: Account
-    dataset: str
-    filter: FilterSpec
-    per: Per
-    starts: datetime | None
-    ends: datetime | None
-    alert_at: tuple[Fraction, ...]
+    limit: Limit
     split: Mapping[str, Fraction]
     loc: tuple[str | int, ...]
 
@@ -128,7 +122,7 @@ class _Builder:
             channels=tuple(self.channel(i, c) for i, c in enumerate(self.fields.alerts)),
             datasets=self.datasets,
             accounts=self.accounts,
-            limits=tuple(sorted(self.limits(), key=lambda limit: limit.account)),
+            limits=tuple(sorted(self.limits(), key=lambda terms: terms.limit.account)),
             jobs=self.jobs(),
             marked=self.marked,
         )
@@ -315,9 +309,10 @@ class _Builder:
                 here = ("accounts", name, i)
                 if limit.model_fields_set:
                     made = self.limit(here, as_account(name), limit)
-                    if (made.dataset, made.per) in seen:
-                        raise self.marked.refuse(here, f"This account has two limits on {shown(made.dataset)}: expected one.")
-                    seen.add((made.dataset, made.per))
+                    what = made.limit.dataset, made.limit.per
+                    if what in seen:
+                        raise self.marked.refuse(here, f"This account has two limits on {shown(what[0])}: expected one.")
+                    seen.add(what)
                     yield made
 
     def limit(self, here: tuple[str | int, ...], account: Account, given: LimitFields) -> Terms:
@@ -333,21 +328,33 @@ class _Builder:
             checks.delta(given.delta)
         with self.at(*here):
             spec = FilterSpec.of(given.epsilon, given.delta, kind=given.filter, side_delta=given.side_delta, orders=given.orders)
-        with self.at(*here, "alert_at"):
-            alert_at = tuple(exact("alert_at", a) for a in (ALERT_AT if given.alert_at is None else given.alert_at))
         split = {}
         for child, share in (given.split or {}).items():
             with self.at(*here, "split", child):
                 split[child] = _fraction(share)
         if sum(split.values()) > 1:
             raise self.marked.refuse((*here, "split"), "The shares add up to more than 1: expected at most 100 %.")
-        moments = {}
-        for key in ("starts", "ends"):
-            with self.at(*here, key):
-                moments[key] = _moment(key, getattr(given, key))
-        return Terms(
-            account=account, dataset=facts.name, filter=spec, per=Per(given.per), alert_at=alert_at, split=split, loc=here, **moments
-        )
+        starts, ends = (self.moment(here, key, getattr(given, key)) for key in ("starts", "ends"))
+        with self.at(*here, "alert_at"):
+            alert_at = tuple(exact("alert_at", a) for a in (ALERT_AT if given.alert_at is None else given.alert_at))
+            Limit(id="L1", account=account, dataset=facts.name, filter=spec, per=Per.DATASET, alert_at=alert_at)
+        with self.at(*here, "ends"):
+            made = Limit(
+                id="L1",
+                account=account,
+                dataset=facts.name,
+                filter=spec,
+                per=Per(given.per),
+                starts=starts,
+                ends=ends,
+                alert_at=alert_at,
+            )
+        return Terms(limit=made, split=split, loc=here)
+
+    def moment(self, here: Loc, key: str, given: str | None) -> datetime | None:
+        """When a limit starts or ends."""
+        with self.at(*here, key):
+            return _moment(key, given)
 
     # -------------------------------------------------------------------------------------------- jobs
 
@@ -388,20 +395,23 @@ class _Builder:
 
     def chosen(self, here: Loc, facts: Facts, given: object) -> tuple[str, ...]:
         """The blocks that a job names."""
+        span = None
+        if isinstance(given, dict):
+            try:
+                span = SpanFields.model_validate(given)
+            except ValidationError as error:
+                raise self.told(error, SpanFields, (*here, "blocks")) from None
         with self.at(*here, "blocks"):
-            if given is None:
-                if facts.blocks is not None:
-                    raise InputError(f"The dataset {shown(facts.name)} is divided into blocks: name those to read with 'blocks'.")
-                return ()
             if facts.blocks is None:
-                raise InputError(f"The dataset {shown(facts.name)} has no blocks: take 'blocks' out.")
-            if isinstance(given, dict):
-                try:
-                    span = SpanFields.model_validate(given)
-                except ValidationError as error:
-                    raise self.told(error, SpanFields, (*here, "blocks")) from None
+                if given is not None:
+                    raise InputError(f"The dataset {shown(facts.name)} has no blocks: take 'blocks' out.")
+                return ()
+            if span is not None:
                 return facts.blocks.names(span.first, span.last)
-            return tuple(facts.blocks.check(as_text(block)) for block in cast("list[object]", single(given)))
+            found = tuple(facts.blocks.check(as_text(block)) for block in cast("list[object]", single(given)))
+            if not found:
+                raise InputError(f"The dataset {shown(facts.name)} is divided into blocks: name at least one to read with 'blocks'.")
+            return found
 
 
 # ------------------------------------------------------------------------------------------------ values

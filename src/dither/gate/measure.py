@@ -364,10 +364,8 @@ def _mean(facts: Facts, made: Mapping[str, Any]) -> MeasurePlan:
     fields, half = made["fields"], (high - low) / 2
     grid = _grid(Column(name=column.name, type="float"), -half, half)
     total, count = sensitivity.grid_sum(grid, made["contribution"]), sensitivity.count(made["contribution"])
-    if fields.delta:  # two Gaussians of √2 times the noise are one
-        noise = math.nextafter(_multiplier(fields) * _ROOT_OF_TWO, math.inf)
-    else:
-        noise = 2 * _multiplier(fields)
+    one = _multiplier(fields)  # two Laplace events of twice the noise cost as one, two Gaussians of √2 times
+    noise = math.nextafter(one * _ROOT_OF_TWO, math.inf) if fields.delta else 2 * one
     law: Law = "gaussian" if fields.delta else "laplace"
     parts = (_mechanism(law, noise, (total.l1, total.l2), exact=False), _mechanism(law, noise, (count.l1, count.l2), exact=True))
     return MeasurePlan(**made, mechanisms=parts, grid=grid)

@@ -78,7 +78,8 @@ def execute(ledger: Ledger, request: Request, facts: Facts, *, rng: Rng | None =
 
     >>> import tempfile
     >>> from pathlib import Path
-    >>> folder = Path(tempfile.mkdtemp())
+    >>> made = tempfile.TemporaryDirectory()
+    >>> folder = Path(made.name)
     >>> _ = (folder / "visits.csv").write_text("age\n31\n64\n")
     >>> visits = Facts(name="visits", source="visits.csv", folder=folder, unit=PrivacyUnit(dataset="visits"))
     >>> ledger = Ledger.open("sqlite://")
@@ -88,6 +89,7 @@ def execute(ledger: Ledger, request: Request, facts: Facts, *, rng: Rng | None =
     >>> first, again = execute(ledger, request, visits), execute(ledger, request, visits)
     >>> first.value == again.value, again.receipt.replayed, again.receipt.remaining.epsilon
     (True, True, 0.5)
+    >>> made.cleanup()
     """
     source = system_rng() if rng is None else rng
     if not source.private:

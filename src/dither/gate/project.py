@@ -145,13 +145,13 @@ def _declare(ledger: Ledger, found: Declared) -> None:
     for account in found.accounts:
         with _placed(found, "accounts", text(account), key=text(account)):
             ledger.add_account(account)
-    for limit in found.limits:
-        _grant(ledger, found, limit)
+    for terms in found.limits:
+        _grant(ledger, found, terms)
 
 
-def _grant(ledger: Ledger, found: Declared, limit: Terms) -> None:
-    spec = limit.filter
-    with _placed(found, *limit.loc, "epsilon"):
+def _grant(ledger: Ledger, found: Declared, terms: Terms) -> None:
+    limit, spec = terms.limit, terms.limit.filter
+    with _placed(found, *terms.loc, "epsilon"):
         ledger.grant(
             limit.account,
             limit.dataset,
@@ -165,9 +165,9 @@ def _grant(ledger: Ledger, found: Declared, limit: Terms) -> None:
             ends=limit.ends,
             alert_at=limit.alert_at,
         )
-    if limit.split:
-        with _placed(found, *limit.loc, "split"):
-            ledger.split(limit.account, limit.dataset, limit.split, alert_at=limit.alert_at)
+    if terms.split:
+        with _placed(found, *terms.loc, "split"):
+            ledger.split(limit.account, limit.dataset, terms.split, alert_at=limit.alert_at)
 
 
 @contextmanager
