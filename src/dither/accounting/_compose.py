@@ -35,12 +35,14 @@ from dither.accounting._pairs import (
     WHOLE,
     AtomsPair,
     GaussianPair,
+    ReversedPair,
     SubsampledGaussianPair,
     gaussian_delta,
     gaussian_epsilon,
     subsampled_delta,
 )
 from dither.accounting._power import Power
+from dither.accounting._special import everything, from_profile
 from dither.core import checks
 from dither.core.units import Bound
 
@@ -414,11 +416,37 @@ class Composition:
                 made = [([split(pair[0], coarse)], count) for pair, count in made]
             staged = any(pair[0].garbage > 0 for pair, _ in made)
         except NotSmoothError:
-            bound = self._rough_epsilon(1e-12 + self._p_inf)
-            self.notes.append("Losses too small to be told apart are nested as one (ε, δ) bound, δ = 1e-12.")
-            return _two_atoms(bound, 1e-12 + self._p_inf)
+            self.notes.append("Losses too small to be told apart are nested as one (ε, δ) bound each way, δ = 1e-12.")
+            return self._boxed()
         chain, counts = [pair[0] for pair, _ in made], [c for _, c in made]
         return _stitched(parts, chain, counts, near if staged else far, self._p_inf, self._shift, single=staged)
+
+    def _boxed(self) -> AtomsPair:
+        """A pair just above a bound on ε at a δ close to p_inf and one on ε of the reverse, whose losses may be far larger."""
+        share = self._infinite + 1e-12
+        top = self._rough_epsilon(share) if share < 1 else math.inf
+        if top == math.inf:
+            return everything()
+        turned = self._reversed()
+        back = turned._infinite + 1e-12  # noqa: SLF001 - of the same class
+        bottom = turned._rough_epsilon(back) if back < 1 else math.inf  # noqa: SLF001 - of the same class
+        known = {0.0: 1.0}
+        if bottom < math.inf:
+            known[-bottom] = back * math.exp(-bottom) if bottom > 0 else back
+        known[top] = min(share, known.get(top, 1.0)) if top > 0 else min(share, known[0.0])
+        losses = sorted(known)
+        return from_profile(np.array(losses), np.array([known[x] for x in losses])).law
+
+    def _reversed(self) -> Composition:
+        """The same two laws with their roles exchanged."""
+        parts: list[tuple[Pair, int]] = []
+        for pair, count in self._parts:
+            whole = isinstance(pair, WHOLE)
+            lost = 0.0 if whole else max(0.0, 1 - math.fsum(pair.masses(np.zeros(1)).q)) + 1e-15
+            parts.append((pair if isinstance(pair, GaussianPair) else ReversedPair(pair, lost), count))
+        made = Composition(parts, max(0.0, 1 - (1 - self._p_inf) * math.exp(-self._shift)))
+        made._shift -= self._shift
+        return made
 
 
 def _widened(value: float, count: int, sign: int) -> float:
@@ -484,12 +512,6 @@ def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, a
     return power.above(step) if upper else power.below(step, affordable)
 
 
-def _two_atoms(epsilon: float, delta: float) -> AtomsPair:
-    """The pair that dominates every (ε, δ) mechanism."""
-    heads = 1 / (1 + math.exp(-epsilon))
-    return AtomsPair(np.array([-epsilon, epsilon]), (1 - delta) * np.array([1 - heads, heads]), delta, epsilon)
-
-
 def _stitched(
     parts: Sequence[Part], chain: Sequence[Law], counts: Sequence[int], far: Tilt, p_inf: float, shift: float, *, single: bool
 ) -> AtomsPair:
@@ -514,9 +536,14 @@ def _stitched(
         trust = own if not len(trust) else np.maximum(own, trust)
         failed = math.exp(min(0.0, made.log_mass - value * float(losses[-1]))) * min(1.0, made.right + made.inherited)
     failed = min(1.0, p_inf + together(chain, counts) + failed)
+    if failed >= 1:
+        return everything()
     p = (1 - p_inf) * np.exp(np.minimum(log_p, 0.0))
-    first = int(np.argmax(trust > 1e3))  # below it nothing is known but that it is the rest: that is put here
-    p[first] = max(p[first], 1 - failed - float(p[first + 1 :].sum()))
+    # Each mass is from above, so all may add to more than there is: what is too much is taken from the left, never from all
+    # alike, which would lower the tails. Left of the first place that is known, nothing is known but that it is the rest.
+    tails = np.append(np.cumsum(p[::-1])[::-1], 0.0)
+    first = max(int(np.argmax(trust > 1e3)), int(np.count_nonzero(tails > 1 - failed)) - 1)
+    p[first] = 1 - failed - float(tails[first + 1])
     law = Law(np.arange(first, len(p)), p[first:], failed, float(losses[0]) + shift, step)
     law = split(law, step * max(1, math.ceil(len(law.p) / _ATOMS_MAX)))
     return AtomsPair(law.losses, law.p * ((1 - failed) / float(law.p.sum())), failed, law.step)

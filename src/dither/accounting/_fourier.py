@@ -119,6 +119,7 @@ def product(laws: Sequence[Law], counts: Sequence[int], tilt: float, window: Win
     tilts = np.array([tilt, tilt - window.t_left, tilt + window.t_right])
     spectrum: Spectrum | None = None
     base, origin, moments, fraction, inherited = 0, 0.0, np.zeros(3), 0.0, 0.0
+    lowest = highest = 0
     for law, count in zip(laws, counts, strict=True):
         exponents = tilt * (law.step * (law.index - law.index[0]).astype(np.float64))
         weights = law.p * np.exp(exponents - exponents.max())
@@ -127,6 +128,7 @@ def product(laws: Sequence[Law], counts: Sequence[int], tilt: float, window: Win
         own = _power(np.asarray(fft.rfft(np.bincount((law.index - shift) % n, weights, n))), count)
         spectrum = own if spectrum is None else spectrum * own
         base += count * shift
+        lowest, highest = lowest + count * int(law.index[0]), highest + count * int(law.index[-1])
         origin += count * law.origin
         moments += count * log_moments(law, tilts)
         fraction += count * 0.5 ** min(count - 1, 1000)
@@ -139,8 +141,8 @@ def product(laws: Sequence[Law], counts: Sequence[int], tilt: float, window: Win
     high = low + step * (n - 1)
     eta = 8 * ULP * math.log2(n)
     rounding = eta * ((2 * total + 1) * math.sqrt(float(tilted @ tilted)) + fraction)
-    left = _capped(float(moments[1] - moments[0]) + window.t_left * low)
-    right = _capped(float(moments[2] - moments[0]) - window.t_right * high)
+    left = _capped(float(moments[1] - moments[0]) + window.t_left * low) if first > lowest else 0.0
+    right = _capped(float(moments[2] - moments[0]) - window.t_right * high) if first + n - 1 < highest else 0.0
     return Product(first, origin, step, tilted, tilt, float(moments[0]), rounding, left, right, inherited, together(laws, counts))
 
 

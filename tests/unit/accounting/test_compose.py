@@ -197,6 +197,36 @@ def test_atoms_are_just_above(parts, delta):
     assert exact.lower <= nested.upper <= exact.upper * 1.002
 
 
+@pytest.mark.parametrize(
+    ("pair", "count", "delta", "loose"),
+    [
+        (LaplacePair(1 / 4.125), 2, 1e-3, 1.001),  # all but a hair of the mass is on one loss: nothing may be taken from it
+        (LaplacePair(1 / 8.0), 2, 1e-3, 1.001),
+        (response(4.125), 2, 1e-3, 1.001),
+        (response(0.01), 2, 1e-6, 1.001),
+        (SubsampledGaussianPair(0.2, 0.01, "add"), 10, 1e-3, 1.2),  # a largest loss of 0.1, and of 100 the other way round
+        (SubsampledGaussianPair(0.2, 0.01, "add"), 2, 1e-3, 1.2),
+    ],
+)
+def test_atoms_are_never_below(pair, count, delta, loose):
+    whole = Composition([(pair, count)])
+    nested = whole.atoms()
+    exact = whole.epsilon(delta)
+    assert exact.lower <= Composition([(nested, 1)]).epsilon(delta).upper <= exact.upper * loose
+    assert float(nested.p.sum()) + nested.p_inf == pytest.approx(1.0, abs=1e-12)
+    assert nested._q.sum() <= 1 + 1e-12
+
+
+def test_what_is_boxed_bounds_both_ways():
+    """A bound on ε one way says nothing of the total variation distance: the reverse, where losses are larger, has to be bounded too."""
+    pair = SubsampledGaussianPair(0.2, 0.01, "add")
+    edges = np.array([-50.0, -1.0, -0.01, 0.0, 0.02, 0.09])
+    for whole in (Composition([(pair, 10)]), Composition([(ReversedPair(pair), 10)])):
+        made = whole._boxed()
+        for epsilon in edges[edges >= 0].tolist():
+            assert made.p_inf + float(made.p @ np.maximum(-np.expm1(epsilon - made.losses), 0.0)) >= whole.delta(epsilon).lower
+
+
 def test_atoms_of_halves_make_the_whole():
     half = Composition([(SubsampledGaussianPair(1.1, 0.004, "remove"), 2_000)]).atoms()
     whole = Composition([(SubsampledGaussianPair(1.1, 0.004, "remove"), 4_000)]).epsilon(1e-5)

@@ -383,3 +383,20 @@ def test_a_bound_that_says_nothing_claims_nothing_from_below():
     assert own.delta(1.0) == Bound(0.0, 1.0)
     assert own.trade_off([0.5]).upper[0] == 0.5
     assert loss(ev.NonPrivate()).epsilon(1e-6) == Bound(math.inf, math.inf)
+
+
+@pytest.mark.parametrize("epsilon", [0.0028, 0.01, 0.02, 1.0, 4.125, 8.0])
+@pytest.mark.parametrize("leaf", [ev.PureDp, lambda e: ev.Laplace(1 / e), lambda e: ev.DiscreteLaplace(1 / e)])
+def test_sampling_two_runs_is_priced_by_what_two_runs_cost(leaf, epsilon):
+    """H of ((1−q)Q + qP, Q) at α is q times that of (P, Q) at 1 + (α − 1)/q, whatever P and Q are composed of."""
+    q, twice = 0.3, ev.Repeat(leaf(epsilon), 2)
+    for share in (1e-2, 0.3):
+        inner = share * loss(twice).delta(0.0).lower
+        whole = loss(twice).epsilon(inner).lower
+        assert loss(ev.Subsample(twice, ev.Poisson(q))).epsilon(q * inner).upper >= math.log1p(q * math.expm1(whole)) * (1 - 1e-9)
+
+
+def test_parts_of_almost_the_same_price_under_replacement():
+    event = ev.Parallel((ev.PureDp(0.01), ev.PureDp(0.010001)))
+    truth = 0.020001 + math.log1p(-1e-6 / (0.5025 * 0.50250025))
+    assert truth - 1e-9 <= loss(event, neighbors="replace").epsilon(1e-6).upper <= truth * 1.001
