@@ -1,4 +1,4 @@
-"""The command line: ``dither price | calibrate | plan | explain | demo``.
+"""The command line: ``dither price | calibrate | plan | explain | demo | init | run | ledger``.
 
 Exit status: 0 done, 1 a fault of dither or of the system, 2 wrong input, 3 refused by a rule of privacy, 4 over
 budget, 130 stopped by Ctrl-C. Results go to stdout, everything else (progress, errors: one sentence) to stderr.
@@ -7,7 +7,6 @@ Nothing heavy is imported until a command needs it.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import shlex
@@ -15,12 +14,13 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import dither
-from dither.app import plots, text
+from dither.app import ledger_cli, plots, project_cli, text
+from dither.app.groups import Command, Map, json_option
 from dither.app.inputs import EventFlags, event_options
 from dither.core import checks
 from dither.core.errors import DitherError, InputError, OverBudgetError
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from dither.accounting.compare import Comparison
     from dither.accounting.loss import Loss
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 MAP = """\
 dither {version}: differential privacy for machine learning, end to end
 
@@ -41,6 +39,9 @@ dither {version}: differential privacy for machine learning, end to end
   dither plan       noise, steps and trade-offs of a training run
   dither explain    what (ε, δ) means for a person
   dither demo       all of it with plots, in under a minute
+  dither init       a folder to start from: dither.yaml and some data
+  dither run        the jobs of dither.yaml, each paid for and receipted
+  dither ledger     the budget book: limits, history, alerts, proof
 
 Start with
   dither demo
@@ -82,30 +83,13 @@ Examples:
 }
 
 
-class _Map(click.Group):
-    """A group that suggests the nearest command for one that does not exist."""
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0] if args else ""
-        if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            known = self.list_commands(ctx)
-            near = difflib.get_close_matches(name, known, 1, 0.5)
-            hint = f"Did you mean {near[0]}?" if near else f"Expected one of {', '.join(known)}."
-            raise click.UsageError(f"There is no command {name!r}. {hint}", ctx)
-        return super().resolve_command(ctx, args)
-
-
-@click.group(cls=_Map, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
+@click.group(cls=Map, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80})
 @click.version_option(dither.__version__, prog_name="dither", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """Differential privacy for machine learning, end to end."""
     if context.invoked_subcommand is None:
         text.show(MAP.format(version=dither.__version__))
-
-
-def _json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
 
 
 _WHOM = (
@@ -161,7 +145,7 @@ def _whom(given: dict[str, Any]) -> dict[str, Any]:
 @click.option("--compare", is_flag=True, help="Beside it, what other ways of accounting would say.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot ε against steps (.png, .svg or .pdf).")
 @click.option("--budget", type=float, metavar="EPSILON", help="End with status 4 if the price is above this ε.")
-@_json_option
+@json_option
 def price(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """What a release costs: ε at δ (or δ at ε), with proven bounds."""
     event = EventFlags.take(given).priced_alone().to_event()
@@ -285,7 +269,7 @@ def _plot_price(path: Path, event: Event, given: dict[str, Any]) -> None:
 @click.option("--low", type=float, help="Search no lower than this.")
 @click.option("--high", type=float, help="Search no higher than this.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the answer against ε (.png, .svg or .pdf).")
-@_json_option
+@json_option
 def calibrate(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """The noise that meets (ε, δ), or the steps, or the sampling probability.
 
@@ -372,7 +356,7 @@ def _calibrated_page(name: str, value: float, event: Event, bound: Bound, given:
     "--trust", type=click.Choice([t.value for t in Trust]), default=Trust.CENTRAL.value, show_default=True, help="Who sees raw data."
 )
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot what doubling buys (.png, .svg or .pdf).")
-@_json_option
+@json_option
 def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """Noise, steps and trade-offs of a training run."""
     sampling = given["sampling"].replace("-", "_")
@@ -402,7 +386,7 @@ def plan(**given: Any) -> None:  # noqa: ANN401 - click hands over what was type
 @click.option("--prior", type=float, multiple=True, help="A belief before seeing the result; may be given several times.")
 @click.option("--group", type=int, multiple=True, help="Units that share a secret; may be given several times.")
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Plot the best possible attack (.png, .svg or .pdf).")
-@_json_option
+@json_option
 def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """What (ε, δ) means for a person."""
     flags = EventFlags.take(given)
@@ -436,12 +420,20 @@ def explain(**given: Any) -> None:  # noqa: ANN401 - click hands over what was t
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), default=Path("dither-demo"), show_default=True, help="Where plots go."
 )
-@_json_option
+@json_option
 def demo(output: Path, *, as_json: bool) -> None:
     """Price, calibrate, plan, explain and draw noise, with plots, in under a minute."""
     from dither.app import demo as tour  # noqa: PLC0415 - brings the noise and the plots, which --help must not wait for
 
     tour.run(output, as_json=as_json)
+
+
+# ------------------------------------------------------------------------------------------------ the ledger
+
+
+cli.add_command(project_cli.init)
+cli.add_command(project_cli.run)
+cli.add_command(ledger_cli.ledger)
 
 
 # ------------------------------------------------------------------------------------------------ the way out
@@ -471,7 +463,7 @@ def status(arguments: Sequence[str] | None = None) -> int:
     if not text.prepare():
         return text.complain("Stdout is closed: there is nowhere to write.", code="system", status=1)
     try:
-        cli.main(args=typed, prog_name="dither", standalone_mode=False)
+        outcome = cli.main(args=typed, prog_name="dither", standalone_mode=False)
         sys.stdout.flush()
     except DitherError as error:
         return text.complain(str(error), code=error.code, status=error.exit_status, as_json="--json" in typed)
@@ -488,7 +480,7 @@ def status(arguments: Sequence[str] | None = None) -> int:
         return text.complain(f"{error.filename or 'A file'} could not be used: {error.strerror or error}.", code="system", status=1)
     except Exception as error:  # noqa: BLE001 - the last line before a person: never a traceback
         return _fault(error)
-    return 0
+    return outcome if isinstance(outcome, int) else 0
 
 
 def _left_alone() -> int:
