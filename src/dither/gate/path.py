@@ -109,6 +109,7 @@ def execute(ledger: Ledger, request: Request, facts: Facts, *, rng: Rng | None =
         return _settled(ledger, request, reserved, engine, plan, data, source)
     except (DitherError, KeyboardInterrupt) as error:
         error.__context__ = error.__cause__ = None  # neither what failed inside nor a frame that saw rows is handed on
+        del data
         raise error.with_traceback(None) from None
 
 
