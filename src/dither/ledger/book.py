@@ -68,11 +68,12 @@ class Reserved:
 class _Job:
     """One decision that waits for its transaction."""
 
-    __slots__ = ("charges", "done", "error", "ids", "result", "work")
+    __slots__ = ("done", "error", "ids", "leads", "result", "wake", "wanted", "work")
 
-    def __init__(self, work: Callable[[Desk], Any], ids: Sequence[str], charges: Sequence[Key]) -> None:
-        self.work, self.ids, self.charges = work, ids, charges
-        self.done = False
+    def __init__(self, work: Callable[[Desk], Any], ids: Sequence[str], wanted: Sequence[Key]) -> None:
+        self.work, self.ids, self.wanted = work, ids, wanted
+        self.done = self.leads = False
+        self.wake = threading.Semaphore(0)
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -88,7 +89,8 @@ class Ledger(Reader):
         self._clock = clock
         self._channels = tuple(channels)
         self._waiting: list[_Job] = []
-        self._queue, self._lead = threading.Lock(), threading.Lock()
+        self._queue = threading.Lock()
+        self._deciding = False
         self._written: OrderedDict[str, Written] = OrderedDict()
         self._holder, self._pid = holders.here(), os.getpid()
         self._telling: threading.Thread | None = None
@@ -213,29 +215,56 @@ class Ledger(Reader):
         if self._closed:
             raise LedgerError("This ledger is closed: open it again.")
         if os.getpid() != self._pid:  # a forked child: its parent's locks may be held by threads that are not here
-            self._queue, self._lead, self._waiting = threading.Lock(), threading.Lock(), []
+            self._queue, self._waiting, self._deciding = threading.Lock(), [], False
             self._holder, self._pid, self._telling = holders.here(), os.getpid(), None
         job = _Job(work, ids, wanted)
-        with self._queue:
-            self._waiting.append(job)
-        with self._lead:
+        try:
+            with self._queue:
+                self._waiting.append(job)
+                job.leads, self._deciding = not self._deciding, True
+            if not job.leads:
+                job.wake.acquire()
             if not job.done:
-                with self._queue:
-                    batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
-                    if job not in batch:  # so many wait that it is not its turn: it takes its own
-                        self._waiting.remove(job)
-                        batch.append(job)
-                self._run(batch)
+                self._lead(job)
+        except BaseException:
+            with self._queue:  # interrupted while it waited, or before it decided: the others go on without it
+                if job in self._waiting:
+                    self._waiting.remove(job)
+                self._hand_over(job)
+            raise
         if job.error is not None:
             raise job.error
         return cast("T", job.result)
+
+    def _lead(self, job: _Job) -> None:
+        """Decide for all who wait, wake them, and hand over to one of those who came meanwhile."""
+        with self._queue:
+            self._waiting.remove(job)
+            batch = [job, *self._waiting[: _BATCH - 1]]
+            self._waiting = self._waiting[_BATCH - 1 :]
+        try:
+            self._run(batch)
+        finally:
+            with self._queue:
+                self._hand_over(job)
+            for other in batch[1:]:
+                other.wake.release()
+
+    def _hand_over(self, job: _Job) -> None:
+        """Whoever has waited longest decides next, if ``job`` was to decide until now."""
+        if job.leads:
+            job.leads = False
+            self._deciding = bool(self._waiting)
+            for following in self._waiting[:1]:
+                following.leads = True
+                following.wake.release()
 
     def _run(self, batch: Sequence[_Job]) -> None:
         """One transaction for all; what fails in it fails for all, and what is refused for one is refused for that one."""
 
         def together(turn: Any) -> Desk:  # noqa: ANN401 - a Turn of either store
             desk = Desk(turn, self._terms, now=self._moment(), by=self.actor, holder=self._holder, sealer=self._sealer)
-            desk.start([name for job in batch for name in job.ids], [key for job in batch for key in job.charges])
+            desk.start([name for job in batch for name in job.ids], [key for job in batch for key in job.wanted])
             for job in batch:
                 job.result = job.error = None
                 before = desk.n

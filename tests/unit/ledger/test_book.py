@@ -627,3 +627,36 @@ def test_checkpoints_come_every_1024_entries():
             ledger.reserve(charge(f"c{i}", 0.0005))
             ledger.commit(f"c{i}")
         assert [n for n, kind in enumerate(kinds(ledger)) if kind == "checkpoint"] == [1024, 2048]
+
+
+def test_an_interrupted_decision_leaves_no_one_waiting(ledger: Ledger, monkeypatch: pytest.MonkeyPatch):
+    """The one who decides is interrupted while others wait: they get an error, and the next one is served."""
+    entered, answers = threading.Event(), []
+    true_write = ledger.store.write
+
+    def interrupted(work: object) -> object:
+        entered.set()
+        while len(ledger._waiting) < 3:
+            pass
+        monkeypatch.setattr(ledger.store, "write", true_write)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ledger.store, "write", interrupted)
+
+    def work(name: str) -> None:
+        try:
+            answers.append(ledger.reserve(charge(name, 0.1)).state)
+        except (KeyboardInterrupt, LedgerError) as error:
+            answers.append(type(error))
+
+    threads = [threading.Thread(target=work, args=("first",))]
+    threads[0].start()
+    entered.wait()
+    threads += [threading.Thread(target=work, args=(f"c{i}",)) for i in range(3)]
+    for thread in threads[1:]:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert sorted(map(str, answers)) == sorted(map(str, [KeyboardInterrupt, *[State.RESERVED] * 3]))
+    assert not ledger._deciding
+    assert ledger.state("first") is None
