@@ -30,7 +30,7 @@ from dither.accounting._lattice import (
     trial_tilts,
     window,
 )
-from dither.accounting._pair import Array, Pair
+from dither.accounting._pair import FEEBLE, Array, Pair
 from dither.accounting._pairs import (
     WHOLE,
     AtomsPair,
@@ -214,9 +214,12 @@ class Composition:
         else:
             cells = pair.masses(np.array([epsilon]))
             p, q, infinite = float(cells.p[-1]), float(cells.q[-1]), cells.p_inf
-            spent = math.exp(min(epsilon + math.log(q), math.log(p))) if q > 0 and p > 0 else 0.0
-            error = 32 * ULP * (p + spent)
-            low, high = max(0.0, p - spent - error), (p - spent + error if p > 0 else 0.0)
+            if q >= FEEBLE or not p > 0:
+                spent = math.exp(min(epsilon + math.log(q), math.log(p))) if p > 0 else 0.0
+                error = 32 * ULP * (p + spent)
+                low, high = max(0.0, p - spent - error), (p - spent + error if p > 0 else 0.0)
+            else:
+                low, high = _by_losses(pair, epsilon)
         if not high > 0 and pair.span(-1e7)[1] > epsilon:
             high = _LEAST  # too small for a float is not nothing
         return self._p_inf + rest * (infinite + low), min(1.0, self._p_inf + rest * (infinite + high))
@@ -447,6 +450,14 @@ class Composition:
         made = Composition(parts, max(0.0, 1 - (1 - self._p_inf) * math.exp(-self._shift)))
         made._shift -= self._shift
         return made
+
+
+def _by_losses(pair: Pair, epsilon: float) -> tuple[float, float]:
+    """δ(ε) = E[(1 − e^(ε−L))₊] without Q, whose masses are too small for floats: each cell counts as its lower or upper end."""
+    gaps = np.linspace(0.0, 8.0, 129)
+    p = pair.masses(epsilon + gaps).p[1:]
+    gain = -np.expm1(-gaps)
+    return float(p @ gain) * (1 - 1e-12), float(p @ np.append(gain[1:], 1.0)) * (1 + 1e-12)
 
 
 def _widened(value: float, count: int, sign: int) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 
-from dither.accounting._pair import Array, Masses, Pair
+from dither.accounting._pair import FEEBLE, Array, Masses, Pair
 
 Whole: TypeAlias = NDArray[np.int64]
 
@@ -61,7 +61,7 @@ def pessimistic(index: Whole, step: float, cells: Masses, origin: float = 0.0) -
         over = edges[:-1] + np.log(q) - np.log(p)  # minus how far the cell's mean loss log(P/Q) is above its lower end
         up = np.expm1(over) / np.expm1(edges[:-1] - edges[1:])
     near = (1 - up) * np.diff(edges) <= _SLACK  # an atom on the upper end: up all of it, not all but the rounding of a logarithm
-    up = np.where(np.isfinite(up) & ~near, np.clip(up, 0.0, 1.0), 1.0) * p
+    up = np.where(np.isfinite(up) & ~near & (q >= FEEBLE), np.clip(up, 0.0, 1.0), 1.0) * p
     made = np.empty(len(index))
     made[0] = cells.p[0]
     made[1:] = up

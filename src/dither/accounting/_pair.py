@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float64]
 
+FEEBLE = 1e-300
+"""Below it masses lose digits: a Q-mass as small is counted as none from above, which raises δ."""
+
 
 class Masses(NamedTuple):
     """P- and Q-mass of the loss in the cells cut by n increasing edges; n + 1 cells, each open below, closed above.

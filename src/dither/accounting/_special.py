@@ -10,12 +10,13 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from dither.accounting._pair import Array, Masses, Pair
+from dither.accounting._pair import FEEBLE, Array, Masses, Pair
 from dither.accounting._pairs import AtomsPair, _normal_cells
 
 _TABLE_MAX = 4096.0
 _LOG_CUT = -115.0  # a profile is followed down to δ about 1e-50; what is beyond counts as loss ∞
 _SQRT_TAU = math.sqrt(2 * math.pi)
+_FAR = 690.0
 _ROUNDING = 1e-14  # what a difference of two sums of masses may have lost, in shares of the sums
 
 
@@ -25,7 +26,7 @@ def randomized_response(epsilon: float, values: float) -> AtomsPair:
     >>> randomized_response(1.0, 2).losses
     array([-1.,  1.])
     """
-    least = math.exp(-epsilon)
+    least = math.exp(-epsilon) if epsilon < _FAR else 0.0  # where P has so little it may as well have none
     top = 1 / (1 + (values - 1) * least)
     if values == 2:
         return AtomsPair(np.array([-epsilon, epsilon]), np.array([least * top, top]), 0.0, epsilon)
@@ -304,6 +305,7 @@ def profile(pair: Pair, losses: Array) -> tuple[Array, Array]:
     p, q = cells.p, cells.q
     above_p, above_q = p[::-1].cumsum()[-2::-1] + cells.p_inf, q[::-1].cumsum()[-2::-1]
     below_p, below_q = p.cumsum()[:-1], q.cumsum()[:-1] + max(0.0, 1.0 - float(q.sum()))
+    above_q, below_p = np.where(above_q < FEEBLE, 0.0, above_q), np.where(below_p < FEEBLE, 0.0, below_p)
     with np.errstate(divide="ignore"):
         high = above_p * (1 + _ROUNDING) - np.exp(np.minimum(losses + np.log(above_q), 1.0))
         low = below_q * (1 + _ROUNDING) - np.exp(np.minimum(np.log(below_p) - losses, 1.0))

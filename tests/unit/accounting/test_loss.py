@@ -400,3 +400,16 @@ def test_parts_of_almost_the_same_price_under_replacement():
     event = ev.Parallel((ev.PureDp(0.01), ev.PureDp(0.010001)))
     truth = 0.020001 + math.log1p(-1e-6 / (0.5025 * 0.50250025))
     assert truth - 1e-9 <= loss(event, neighbors="replace").epsilon(1e-6).upper <= truth * 1.001
+
+
+@pytest.mark.parametrize("epsilon", [680.0, 705.0, 720.0, 735.0, 744.0, 800.0, 1000.0])
+def test_losses_whose_q_masses_no_float_holds(epsilon):
+    """Masses of e^−720 have few digits and those of e^−750 none: neither is taken for what it is not."""
+    for event, truth in (
+        (ev.PureDp(epsilon), epsilon + math.log1p(-0.3)),
+        (ev.Laplace(1 / epsilon), epsilon + 2 * math.log1p(-0.3)),
+        (ev.Subsample(ev.PureDp(epsilon), ev.Poisson(0.5)), epsilon + math.log(0.5) + math.log1p(-0.6)),
+    ):
+        found = loss(event).epsilon(0.3)
+        assert found.lower <= truth * (1 + 1e-13)
+        assert truth * (1 - 1e-13) <= found.upper <= truth * 1.001
