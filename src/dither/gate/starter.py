@@ -111,7 +111,7 @@ def write_starter(folder: str | Path = ".") -> tuple[Path, ...]:
     pairs = ((where / FILE, init_text()), (where / SAMPLE, sample_text()))
     for path, _ in pairs:
         if path.exists() or path.is_symlink():
-            raise InputError(f"{shown(str(path))} is there already: choose an empty folder, or move it away.")
+            raise InputError(f"{shown(path.name)} is there already: choose an empty folder, or move it away.")
     try:
         where.mkdir(parents=True, exist_ok=True)
         for path, text in pairs:
