@@ -1,6 +1,7 @@
 """dither.yaml: what it says becomes facts, limits and requests; what is wrong is told by file, line and column."""
 
 import json
+import re
 import string
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -349,3 +350,12 @@ def test_a_value_changed_for_another_is_read_or_refused(data):
         told = str(error)
     assert not told or all(line.startswith(("dither.yaml:", "(and ")) for line in told.split("\n"))
     assert told.count("dither.yaml:") <= told.count("\n") + 1
+
+
+def test_the_pieces_of_the_guide_make_a_file():
+    page = (Path(__file__).parents[3] / "docs/guide/project-file.md").read_text()
+    found = read("\n".join(re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)))
+    assert set(found.jobs) == {"stay"}
+    assert found.jobs["stay"].blocks == ("2026-01", "2026-02", "2026-03")
+    assert len(found.limits) == 4
+    assert len(found.channels) == 4
