@@ -22,6 +22,8 @@ from dither.ledger.terms import below
 TOLERANCE: Final = 1e-3
 """Relative and absolute: far above what either rounds, far below what matters."""
 _INTERVAL: Final = 1e-4
+_SLACK: Final = 1e-9
+"""Added to δ when dp_accounting is asked: what it cuts off its tails is more than some δ. It can only make ε smaller."""
 _MODULE: Final = "dp_accounting.pld.privacy_loss_distribution"
 
 _Pld: TypeAlias = Any
@@ -34,12 +36,13 @@ def compare(tally: Mapping[tuple[str, str], Counter[str]], limits: Mapping[str, 
     >>> compare({}, {})[0]
     []
     """
-    try:
-        pld: Any = importlib.import_module(_MODULE)
-    except ImportError:
-        return [], ["No second opinion: dp-accounting is not installed. Run  pip install dp-accounting  to have one."]
     wrong: list[str] = []
     notes: list[str] = []
+    pld: Any = None
+    try:
+        pld = importlib.import_module(_MODULE)
+    except ImportError:
+        notes.append("No second opinion: dp-accounting is not installed. Run  pip install dp-accounting  to have one.")
     for name, held in limits.items():
         block, _ = held.worst()
         counts = {text: count for text, count in tally.get((name, block), Counter()).items() if count > 0}
@@ -59,6 +62,8 @@ def _compare(pld: Any, held: Held, counts: Mapping[str, int], wrong: list[str], 
     limit = float(held.rule.spec.epsilon)
     if ours.lower > limit * (1 + TOLERANCE):
         wrong.append(f"What is charged to {title} costs at least ε = {ours.lower:.6g}, more than its ε = {limit:.6g}.")
+    if pld is None:
+        return
     high, told = _theirs(pld, events, neighbors, delta, high=True)
     if not told:
         notes.append(f"No second opinion on {title}: dp_accounting has none of its events.")
@@ -88,7 +93,7 @@ def _theirs(pld: Any, events: tuple[ev.Event, ...], neighbors: Neighbors, delta:
     whole = found[0]
     for other in found[1:]:
         whole = whole.compose(other)
-    return float(whole.get_epsilon_for_delta(delta)), len(found)
+    return float(whole.get_epsilon_for_delta(min(delta + _SLACK, 1.0))), len(found)
 
 
 def _made(pld: Any, event: ev.Event, neighbors: Neighbors, *, high: bool) -> _Pld | None:  # noqa: ANN401 - a module

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dither.core import checks
-from dither.core.errors import DecodeError, DitherError, InputError, shown
+from dither.core.errors import DecodeError, DitherError, InputError, TamperError, shown
 from dither.ledger import entries, merkle, opinion, paths, seal
 from dither.ledger.replay import Held, Replay, canonical
 
@@ -249,10 +249,13 @@ class _Walk:
     def expect(self, anchors: Iterable[seal.Anchor], receipts: Iterable[str | bytes]) -> list[str]:
         """Remember what anchors and receipts say; notes where they cannot be used."""
         at, notes = self.found.at, []
-        for anchor in anchors:
-            self.hashes[anchor.n].append(("anchor", anchor.hash, f"The anchor of {anchor.at}"))
-            if self.key is not None and anchor.signature is not None and not anchor.signed_by(self.key):
-                at(None, "anchor", f"The anchor of {anchor.at} is not signed with this key.")
+        try:
+            for anchor in anchors:
+                self.hashes[anchor.n].append(("anchor", anchor.hash, f"The anchor of {anchor.at}"))
+                if self.key is not None and anchor.signature is not None and not anchor.signed_by(self.key):
+                    at(None, "anchor", f"The anchor of {anchor.at} is not signed with this key.")
+        except TamperError as error:  # the lines after the damage are not read
+            at(None, "anchor", str(error))
         for number, text in enumerate(receipts, 1):
             if self.key is None:
                 notes.append("Receipts were not checked: that needs the public key.")
@@ -307,7 +310,8 @@ class _Walk:
         if replay.close:
             told.append(f"{replay.close} prices differ from those computed here in the last digits, within the margin that prices hold.")
         if replay.open:
-            told.append(f"{len(replay.open)} charges are reserved and not settled: they count as spent.")
+            are = "charge is" if len(replay.open) == 1 else "charges are"
+            told.append(f"{len(replay.open)} {are} reserved and not settled: what is unknown counts as spent.")
         return Report(
             ok=found.total == 0,
             findings=tuple(found.kept),

@@ -383,6 +383,9 @@ def test_what_was_cut_off_and_closed_anew_is_found_by_anchors_and_receipts_only(
     changed = rechained(book.lines, SEALER, lambda n, body: body | {"by": "bob"} if n == 3 else body)
     assert check(changed).ok
     assert kinds(check(changed, anchors=seal.anchors(path))) == {"anchor"}
+    broken = tmp_path / "broken"
+    broken.write_text("nonsense\n")
+    assert kinds(check(whole, anchors=seal.anchors(broken))) == {"anchor"}
     seal.AnchorFile(path, seal.Sealer.ephemeral()).anchor(0, hashlib.sha256(whole[0].encode()).hexdigest(), NOW)
     assert kinds(check(whole, anchors=seal.anchors(path))) == {"anchor"}
 
@@ -559,7 +562,7 @@ def test_rewriting_alone_changes_nothing():
         (at_kind("commit", 0, at="2026-13-19T05:00:00.000000Z"), "time"),
         (at_kind("commit", 0, at=None), "time"),
         (at_kind("commit", 0, kind="omit"), "form"),
-        (at_kind("commit", 0, n=True), "order"),
+        (at_kind("commit", 0, n=True), "form"),
         (at_kind("void", 0, n=-5), "order"),
     ],
 )
@@ -767,6 +770,17 @@ def test_a_second_opinion_is_no_failure_where_there_is_none(monkeypatch):
     report = check(small(), second_opinion=True)
     assert report.ok
     assert any("dp-accounting is not installed" in note for note in report.notes)
+
+
+def test_what_is_charged_is_held_against_the_limit_as_one_event_too():
+    book = Writer()
+    book.dataset(EVENTS)
+    book.accounts("acme")
+    book.limit(("acme",), "events", FilterSpec.of(1, 1e-6), alert_at=())
+    for i in range(10):
+        book.reserve(f"c{i}", ("acme",), EVENTS, ev.Gaussian(5.0))
+    assert kinds(check(book)) == {"overspent"}
+    assert kinds(check(book, second_opinion=True)) == {"overspent", "opinion"}
 
 
 def test_a_second_opinion_agrees():
