@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from hashlib import sha256
-from operator import add, ge, le, sub
+from operator import add, ge, gt, le, sub
 from typing import Any, Final, TypeAlias
 
 from dither.accounting import filters
@@ -375,6 +375,8 @@ class Replay:
             return
         parts = self._priced(text, smaller, tuple(limit for limit, _, _ in held.parts), body["prices"])
         for (limit, blocks, before), (_, amounts) in zip(held.parts, parts, strict=True):
+            if any(map(gt, amounts, before)):
+                self.find("price", f"What is committed of charge {shown(name)} costs more under {limit.limit.title} than was reserved.")
             self._unspend(limit, blocks, before, held.text)
             self._spend(limit, blocks, amounts, text)
 

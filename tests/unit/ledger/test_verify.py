@@ -539,6 +539,7 @@ def test_rewriting_alone_changes_nothing():
         (at_kind("commit", 1, event=ev.to_dict(ev.Repeat(ev.Gaussian(90.0), 51))), "charge"),
         (at_kind("commit", 1, event=ev.to_dict(ev.Repeat(ev.Gaussian(90.0), 21))), "price"),
         (edited("commit", 1, lambda b: b["prices"].pop("L1")), "price"),
+        (edited("commit", 1, lambda b: b["prices"]["L3"].__setitem__(0, "1/10")), "price"),
         (edited("commit", 1, lambda b: b["prices"]["L3"].__setitem__(0, "0")), "price"),
         (at_kind("void", 0, charge="c1"), "charge"),
         (at_kind("void", 0, reason=""), "form"),
