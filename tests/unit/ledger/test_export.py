@@ -3,16 +3,20 @@
 import csv
 import json
 import os
+import random
 import stat
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 import dither.ledger
 from dither.core import events as ev
-from dither.core.errors import InputError, MissingExtraError, OverBudgetError, RefusedError, UnknownNameError
+from dither.core.errors import DitherError, InputError, MissingExtraError, OverBudgetError, RefusedError, UnknownNameError
 from dither.core.plans import Charge
 from dither.core.units import Neighbors, PrivacyUnit, Trust
 from dither.ledger import seal
@@ -108,6 +112,66 @@ def test_a_long_history_passes(tmp_path):
         report = verify(lines(ledger), public_key=ledger.public_key)
     assert report.findings == ()
     assert report.checkpoints == 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_is_done_with_a_ledger_the_replay_agrees(seed):
+    """Two implementations of the rules, one answer: no finding, and the same share of every limit."""
+    draw = random.Random(seed)
+    units = [EVENTS, ROWS, PrivacyUnit(dataset="keys", key="id", neighbors=draw.choice(list(Neighbors)))]
+    with Ledger.open("sqlite://", clock=Clock()) as ledger:
+        ledger.add_dataset(Dataset(name="events", unit=EVENTS))
+        ledger.add_dataset(Dataset(name="rows", unit=ROWS, blocks=Blocks(column="ts", every=Every.MONTH)))
+        parts = Blocks(column="region", partitions=("a", "b", "c"))
+        ledger.add_dataset(Dataset(name="keys", unit=units[2], blocks=parts, disjoint=draw.random() < 0.5))
+        for unit in units:
+            for kind in draw.sample([None, "pure", "zcdp", "advanced"], 2):
+                delta = 0 if kind == "pure" else 1e-5
+                per = draw.choice(["block", "dataset"]) if unit is not EVENTS else "dataset"
+                with suppress(DitherError):
+                    ledger.grant("acme", unit.dataset, epsilon=draw.choice([1, 3]), delta=delta, kind=kind, per=per)
+            with suppress(DitherError):
+                ledger.split("acme", unit.dataset, {"x": 0.5, "y": 0.3})
+        for step in range(150):
+            with suppress(DitherError):
+                _do(ledger, draw, step, units)
+        report = verify(lines(ledger), public_key=ledger.public_key, second_opinion=seed == 0)
+        worst = {}
+        for standing in ledger.standings():
+            worst[standing.limit.id] = max(worst.get(standing.limit.id, 0.0), standing.share)
+    assert report.findings == ()
+    assert report.charges > 10
+    assert {s.limit: s.share for s in report.limits} == pytest.approx(worst, rel=1e-12)
+
+
+def _do(ledger, draw, step, units):
+    """One thing at random."""
+    unit, account = draw.choice(units), draw.choice([("acme",), ("acme", "x"), ("acme", "y")])
+    what = draw.random()
+    if what < 0.1:
+        amount = draw.choice([Fraction(1, 20), 0.01])
+        ledger.move("acme/x", "acme/y", unit.dataset, epsilon=amount, delta=draw.choice([0, 1e-7]))
+    elif what < 0.2:
+        ledger.grant("acme/x", unit.dataset, epsilon=draw.choice([0.5, 5]), alert_at=(0.3,))
+    elif what < 0.25 and unit.dataset == "keys":
+        old = ledger.terms().datasets["keys"]
+        ledger.add_dataset(replace(old, blocks=Blocks(column="region", partitions=(*old.blocks.partitions, f"more {step}"))))
+    else:
+        many = ev.Repeat(ev.Gaussian(draw.choice([30.0, 60.0])), draw.choice([3, 9]))
+        event = draw.choice([ev.PureDp(0.05), ev.Laplace(draw.choice([15.0, 40.0])), many, ev.ApproxDp(0.01, 1e-8), ev.Zcdp(0.001)])
+        blocks = {"events": (), "rows": ("2026-01", "2026-02", "2026-03"), "keys": ("a", "b", "c")}[unit.dataset]
+        made = charge(f"c{step}", account, unit, event, tuple(draw.sample(blocks, draw.randint(1, 3))) if blocks else ())
+        if event is many and draw.random() < 0.5:
+            event = ledger.reserve_up_to(made).event
+        else:
+            ledger.reserve(made)
+        end = draw.random()
+        if end < 0.2:
+            ledger.void(f"c{step}", "not started")
+        elif end < 0.5 and isinstance(event, ev.Repeat):
+            ledger.commit(f"c{step}", event=ev.Repeat(event.event, draw.randint(1, event.count)))
+        elif end < 0.9:
+            ledger.commit(f"c{step}", release='{"value":1}')
 
 
 def test_an_export_taken_while_others_write_is_whole(ledger):
