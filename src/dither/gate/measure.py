@@ -50,7 +50,7 @@ from dither.gate import selection
 from dither.gate.engines import Column, Facts, Request, Value
 from dither.gate.rows import Table, moment, open_table, typed
 from dither.gate.wording import Strict, sentences
-from dither.ledger.terms import unit_to_dict
+from dither.ledger.terms import exact, unit_to_dict
 from dither.noise import gaussian_noise_multiplier, sensitivity
 from dither.noise.gridsum import GridSum
 from dither.noise.numeric import DiscreteLaplaceMechanism, GaussianMechanism, LaplaceMechanism
@@ -279,16 +279,16 @@ def _contribution(fields: Fields, facts: Facts, blocks: Sequence[str]) -> Contri
 # ------------------------------------------------------------------------------------------------ noise
 
 
-def _chosen(fields: Fields, most: tuple[float, float], step: float = 1.0, dimension: int = 1, *, exact: bool = True) -> Whole:
+def _chosen(fields: Fields, most: tuple[float, float], step: float = 1.0, dimension: int = 1, *, counted: bool = True) -> Whole:
     """The mechanism for whole numbers: for ε (and δ) as given, or the one with most noise that is still accurate enough."""
     law: Law = "gaussian" if fields.delta else "laplace"
     if fields.epsilon is not None:
         wanted = _multiplier(fields)
-        return _mechanism(law, wanted, most, exact=exact)
+        return _mechanism(law, wanted, most, counted=counted)
     accuracy = cast("float", fields.accuracy)
 
     def good(multiplier: float) -> bool:
-        return _interval(_mechanism(law, multiplier, most, exact=exact), fields.confidence, step, dimension).half_width <= accuracy
+        return _interval(_mechanism(law, multiplier, most, counted=counted), fields.confidence, step, dimension).half_width <= accuracy
 
     low, high = checks.NOISE_MIN, min(checks.NOISE_MAX, 0.9 * _NOISE_MAX / max(most))
     if not good(low):
@@ -296,25 +296,29 @@ def _chosen(fields: Fields, most: tuple[float, float], step: float = 1.0, dimens
     for _ in range(64):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if good(middle) else (low, middle)
-    return _mechanism(law, low, most, exact=exact)
+    return _mechanism(law, low, most, counted=counted)
 
 
 def _multiplier(fields: Fields) -> float:
-    """The least noise for ε and δ, in sensitivities."""
+    """The least noise for ε and δ, in sensitivities; ε is the decimal that was written, so that ten times 0.1 fit a limit of 1."""
     epsilon = cast("float", fields.epsilon)
     if fields.delta:
         return gaussian_noise_multiplier(epsilon, fields.delta)
-    return LaplaceMechanism.calibrated(epsilon=epsilon).noise_multiplier
+    wanted = 1 / exact("epsilon", epsilon)
+    if wanted > checks.NOISE_MAX:
+        raise checks.refuse("epsilon", epsilon, f"at least {1 / checks.NOISE_MAX:g}", "Nothing would be left of the answer.")
+    near = float(wanted)
+    return near if near >= wanted else math.nextafter(near, math.inf)
 
 
-def _mechanism(law: Law, multiplier: float, most: tuple[float, float], *, exact: bool) -> Whole:
-    """Noise of a multiple of the L1 (Laplace) or L2 (Gaussian) sensitivity; ``exact`` for small whole numbers."""
+def _mechanism(law: Law, multiplier: float, most: tuple[float, float], *, counted: bool) -> Whole:
+    """Noise of a multiple of the L1 (Laplace) or L2 (Gaussian) sensitivity; ``counted`` in ones, or else in fine steps."""
     noise = max(multiplier, checks.NOISE_MIN)
     if noise * most[law == "gaussian"] > _NOISE_MAX:
         raise InputError("That is more noise than whole numbers can hold: ask for a larger ε, or fewer rows per unit.")
     if law == "gaussian":
         return GaussianMechanism(noise_multiplier=noise, sensitivity=most[1])
-    if exact:
+    if counted:
         return DiscreteLaplaceMechanism.from_noise_multiplier(noise, sensitivity=int(most[0]))
     return LaplaceMechanism(noise_multiplier=noise, sensitivity=most[0])
 
@@ -354,7 +358,7 @@ def _sum(facts: Facts, made: Mapping[str, Any]) -> MeasurePlan:
     column, low, high = _bounded(facts, made["fields"].column)
     grid = _grid(column, low, high)
     most = sensitivity.grid_sum(grid, made["contribution"])
-    mechanism = _chosen(made["fields"], (most.l1, most.l2), grid.step, exact=False)
+    mechanism = _chosen(made["fields"], (most.l1, most.l2), grid.step, counted=False)
     return MeasurePlan(**made, mechanisms=(mechanism,), grid=grid)
 
 
@@ -367,7 +371,7 @@ def _mean(facts: Facts, made: Mapping[str, Any]) -> MeasurePlan:
     one = _multiplier(fields)  # two Laplace events of twice the noise cost as one, two Gaussians of √2 times
     noise = math.nextafter(one * _ROOT_OF_TWO, math.inf) if fields.delta else 2 * one
     law: Law = "gaussian" if fields.delta else "laplace"
-    parts = (_mechanism(law, noise, (total.l1, total.l2), exact=False), _mechanism(law, noise, (count.l1, count.l2), exact=True))
+    parts = (_mechanism(law, noise, (total.l1, total.l2), counted=False), _mechanism(law, noise, (count.l1, count.l2), counted=True))
     return MeasurePlan(**made, mechanisms=parts, grid=grid)
 
 

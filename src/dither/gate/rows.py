@@ -7,7 +7,8 @@ cell ends on its line: a quote left open spoils its own row and not those behind
 * an empty line.
 
 A cell that does not hold what its column's type says (or holds nothing, or NaN) is *missing*, None. Bytes that are not UTF-8
-are kept apart, so that two different keys stay two. Time and memory grow with the number of rows: do not let those who may
+are kept apart, so that two different keys stay two. Which files there are, and their headers and Parquet schemas, is public: do not
+keep a file for each unit. Time and memory grow with the number of rows: do not let those who may
 not know it measure them.
 """
 
