@@ -2,7 +2,8 @@
 
 Maps, lists, texts and plain numbers, with anchors and aliases. Not read: tags, merge keys, several documents, maps with
 other keys than text, and YAML 1.1's surprises (``no`` as false, ``12:30`` as a number, dates): only ``true`` and
-``false`` are booleans, as in YAML 1.2. Size, depth and what aliases unfold to are bounded before anything is built.
+``false`` are booleans, as in YAML 1.2. A number is the one that is written, or refused. Size, depth and what aliases unfold
+to are bounded before anything is built.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -29,6 +31,7 @@ Loc: TypeAlias = Sequence[str | int]
 
 _INTEGER = re.compile(r"[-+]?[0-9]+\Z")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+_NOT_ZERO = re.compile(r"[-+.0]*[1-9]")
 _SPECIAL = re.compile(r"([-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))\Z")
 _WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None} | {
     word: truth for truth in (True, False) for word in (str(truth), str(truth).lower(), str(truth).upper())
@@ -45,7 +48,6 @@ class _Node:
     size: int = 1
     depth: int = 1
     pending: str | None = None
-    pending_place: Place = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,9 @@ def load(path: Path, *, name: str | None = None) -> Marked:
     try:
         with path.open("rb") as file:
             raw = file.read(BYTES_MAX + 1)
-    except OSError as error:
-        raise InputError(f"{shown_name} could not be read: {error.strerror or 'no more is known'}.") from None
+    except (OSError, ValueError) as error:  # ValueError: a path that holds the character NUL
+        why = error.strerror if isinstance(error, OSError) else "that is no path"
+        raise InputError(f"{shown_name} could not be read: {why or 'no more is known'}.") from None
     return read(raw, shown_name)
 
 
@@ -129,6 +132,7 @@ class _Reader:
         self.anchors: dict[str, _Node] = {}
         self.open: list[tuple[_Node, str | None]] = []
         self.found: _Node | None = None
+        self.last: Place = (1, 1)
 
     def refuse(self, place: Place, sentence: str) -> NoReturn:
         raise InputError(f"{self.name}:{place[0]}:{place[1]}: {sentence}")
@@ -137,6 +141,7 @@ class _Reader:
         documents = 0
         try:
             for event in yaml.parse(text, Loader=yaml.SafeLoader):
+                self.last = _place(event.start_mark)
                 if isinstance(event, yaml.DocumentStartEvent):
                     documents += 1
                     if documents > 1:
@@ -151,6 +156,10 @@ class _Reader:
             line = text.count("\n", 0, error.position) + 1
             column = error.position - text.rfind("\n", 0, error.position)
             self.refuse((line, column), "A control character is not allowed here: remove it.")
+        except InputError:
+            raise
+        except (ValueError, OverflowError):  # of PyYAML itself, at \\U00110000 or a version number of 5,000 digits
+            self.refuse(self.last, "After this stands what is no YAML: expected characters and numbers that exist.")
         if self.found is None:
             self.refuse((1, 1), "The file is empty: expected a map (key: value).")
         return self.found
@@ -174,6 +183,8 @@ class _Reader:
         if event.tag is not None:
             self.refuse(place, f"The tag {shown(event.tag)} is not allowed: expected plain maps, lists, texts and numbers.")
         if isinstance(event, yaml.ScalarEvent):
+            if not _encodes(event.value):
+                self.refuse(place, "Half a character (\\ud800 to \\udfff) is not allowed: write the whole one.")
             node = _Node(place, event.value if event.style is not None else self.scalar(event.value, place))
             if event.anchor is not None:
                 self.anchors[event.anchor] = node
@@ -236,14 +247,24 @@ class _Reader:
             return int(text)
         if number:
             value = float(text)
-            if math.isinf(value):
+            if math.isinf(value) or (value == 0 and _NOT_ZERO.match(text)):
                 self.refuse(place, f"{shown(text)} is not allowed: expected a number that fits a float.")
+            if value and Fraction(text) != Fraction(repr(value)):
+                self.refuse(place, f"{text} has more digits than a float holds: write {value!r}, or fewer digits.")
             return value
         return text
 
 
 def _place(mark: Any) -> Place:  # noqa: ANN401 - yaml.Mark has no stub for its fields in every version
     return int(mark.line) + 1, int(mark.column) + 1
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _short(name: object) -> str:
