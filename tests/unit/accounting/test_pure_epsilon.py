@@ -1,11 +1,11 @@
-"""ε at δ = 0 from an event's shape alone: groups, replaced units, mean numbers of runs."""
+"""ε at δ = 0 and ρ from the shape of an event alone: groups, replaced units, mean numbers of runs."""
 
 import math
 
 import mpmath
 import pytest
 
-from dither.accounting._bounds import SWAP, Move, mean_runs, pure_epsilon
+from dither.accounting._bounds import SWAP, Move, mean_runs, pure_epsilon, rho
 from dither.core import events as ev
 
 LEAVES = [
@@ -49,3 +49,11 @@ def test_the_mean_number_of_runs_is_never_too_small(shape):
             g = mpmath.mpf(gamma)
             exact = (1 / g - 1) / -mpmath.log(g) if not shape else shape * (1 - g) / (g * (1 - g ** mpmath.mpf(shape)))
             assert exact <= mean_runs(ev.NegativeBinomialRuns(shape, gamma)) <= exact * (1 + 3e-9)
+
+
+@pytest.mark.parametrize("sampler", [ev.Poisson(0.5), ev.TruncatedPoisson(0.5, 3, 10)], ids=repr)
+def test_a_unit_replaced_in_a_batch_moves_twice_what_presence_moves(sampler):
+    """Both units may be in their batches: two Gaussians at distance 2, which Rényi divergence meets as q goes to 1."""
+    assert rho(ev.Subsample(ev.Gaussian(1.0), sampler), SWAP) == pytest.approx(2.0)
+    assert rho(ev.Subsample(ev.Laplace(2.0), sampler), SWAP) == pytest.approx(rho(ev.Laplace(1.0)))
+    assert rho(ev.Subsample(ev.Gaussian(1.0), ev.Poisson(0.5))) == pytest.approx(0.5)
