@@ -55,5 +55,4 @@ def test_the_mean_number_of_runs_is_never_too_small(shape):
 def test_a_unit_replaced_in_a_batch_moves_twice_what_presence_moves(sampler):
     """Both units may be in their batches: two Gaussians at distance 2, which Rényi divergence meets as q goes to 1."""
     assert rho(ev.Subsample(ev.Gaussian(1.0), sampler), SWAP) == pytest.approx(2.0)
-    assert rho(ev.Subsample(ev.Laplace(2.0), sampler), SWAP) == pytest.approx(rho(ev.Laplace(1.0)))
     assert rho(ev.Subsample(ev.Gaussian(1.0), ev.Poisson(0.5))) == pytest.approx(0.5)
