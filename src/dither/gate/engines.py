@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 from dither.core import checks
 from dither.core.encoding import canonical_json, parse_json
@@ -31,6 +31,7 @@ GROUP = "dither.engines"
 PURPOSE_MAX = 800
 
 Type: TypeAlias = Literal["text", "int", "float", "bool", "date", "timestamp"]
+TYPES: tuple[str, ...] = get_args(Type)
 Value: TypeAlias = str | int | float | bool
 
 
@@ -46,6 +47,16 @@ class Column:
     min: float | None = None
     max: float | None = None
     values: tuple[Value, ...] = ()
+
+    def __post_init__(self) -> None:
+        checks.text("column", self.name)
+        if self.type not in TYPES:
+            raise UnknownNameError("type of column", self.type, TYPES)
+        low, high = (value if value is None else checks.real(label, value) for label, value in (("min", self.min), ("max", self.max)))
+        if low is not None and high is not None and low > high:
+            raise checks.refuse("min", self.min, f"a number not above max={self.max!r}")
+        if not isinstance(self.values, tuple):
+            raise checks.refuse("values", self.values, "a tuple of public values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,17 +133,22 @@ class Request:
         if len(set(blocks)) != len(blocks):
             raise checks.refuse("blocks", self.blocks, "each block once")
         object.__setattr__(self, "blocks", blocks)
-        if not isinstance(parse_json(self.options), dict):
+        fields = parse_json(self.options)
+        if not isinstance(fields, dict):
             raise checks.refuse("options", self.options, "a JSON map")
+        object.__setattr__(self, "options", canonical_json(fields))  # one request has one text, and so one digest
+        if self.name != "":
+            checks.text("name", self.name, limit=200)
         if self.id is not None:
             checks.text("id", self.id, limit=200)
 
     @classmethod
     def of(cls, engine: str, *, account: object, options: Mapping[str, object] | None = None, **more: Any) -> Request:  # noqa: ANN401 - the other fields, checked above
         """A request from plain values: the account as text or a tuple, the engine's fields as a map."""
-        if "blocks" in more:
-            more["blocks"] = tuple(more["blocks"])
-        return cls(engine=engine, account=as_account(account), options=canonical_json(dict(options or {})), **more)
+        given: object = options
+        if not isinstance(given, Mapping | None):
+            raise checks.refuse("options", given, "a map of the engine's own fields")
+        return cls(engine=engine, account=as_account(account), options=canonical_json(dict(given or {})), **more)
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -180,9 +196,12 @@ def register(name: str, module: object) -> None:
     checks.text("name", name, limit=100)
     if not isinstance(module, str):
         _complete(name, module)
+    elif not all(part.isidentifier() for part in module.split(".")):
+        raise checks.refuse("module", module, "the dotted name of a module, such as 'acme.engine'")
     with _LOCK:
         known = _REGISTERED.get(name)
-        if known is not None and known is not module and known != module:
+        same = known is module or (isinstance(known, str) and isinstance(module, str) and known == module)
+        if known is not None and not same:
             raise InputError(f"The engine {shown(name)} is there already: choose another name.")
         _REGISTERED[name] = module
 
@@ -224,7 +243,7 @@ def early(name: object) -> bool:
     >>> early("measure")
     True
     """
-    return name in _REGISTERED
+    return isinstance(name, str) and name in _REGISTERED
 
 
 def nearest(name: object, known: Iterable[str]) -> str:
