@@ -26,7 +26,7 @@ from dither.accounting._exact import float_above
 from dither.accounting.loss import loss
 from dither.core import events as ev
 from dither.core.encoding import canonical_json, parse_json
-from dither.core.errors import InputError, MissingExtraError, NotPriceableError, UnknownNameError, shown
+from dither.core.errors import InputError, LedgerError, MissingExtraError, NotPriceableError, UnknownNameError, shown
 from dither.core.units import Neighbors, Trust
 from dither.ledger import entries, paths
 from dither.ledger.agreed import Terms
@@ -72,7 +72,10 @@ def lines(ledger: Ledger) -> Iterator[str]:
     2
     """
     trailer = ledger.trailer()
-    yield from ledger.lines(0, parse_json(trailer)["count"])
+    facts = parse_json(trailer)
+    if ledger.public_key is not None and facts["signature"] is None:
+        raise LedgerError(f"The book {ledger.url} is open without its signing key, which closes an export: open it with key=….")
+    yield from ledger.lines(0, facts["count"])
     yield trailer
 
 

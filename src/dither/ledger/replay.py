@@ -301,7 +301,7 @@ class Replay:
     def _reserve(self, body: dict[str, Any]) -> None:
         charge = members("charge", body["charge"], entries.CHARGE_FIELDS)
         if body["digest"] != f"sha256:{sha256(canonical(charge).encode('ascii')).hexdigest()}":
-            self.find("charge", "The digest of the charge is not that of the charge.")
+            self.find("charge", "The digest is not that of the charge.")
         name = checks.text("id", charge["id"], limit=200)
         for label, value, limit in (
             ("plan_digest", charge["plan_digest"], 200),

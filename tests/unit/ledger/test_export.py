@@ -16,7 +16,7 @@ import pytest
 
 import dither.ledger
 from dither.core import events as ev
-from dither.core.errors import DitherError, InputError, MissingExtraError, OverBudgetError, RefusedError, UnknownNameError
+from dither.core.errors import DitherError, InputError, LedgerError, MissingExtraError, OverBudgetError, RefusedError, UnknownNameError
 from dither.core.plans import Charge
 from dither.core.units import Neighbors, PrivacyUnit, Trust
 from dither.ledger import seal
@@ -217,6 +217,14 @@ def test_a_file_is_replaced_whole_or_not_at_all(ledger, tmp_path, monkeypatch):
         export(ledger, tmp_path / "nowhere" / "book.jsonl")
     with pytest.raises(UnknownNameError, match="format"):
         export(ledger, path, "xml")
+
+
+def test_a_signed_book_is_not_exported_without_its_key(ledger, tmp_path):
+    with Ledger.open(ledger.url, readonly=True) as reader:
+        with pytest.raises(LedgerError, match="without its signing key"):
+            export(reader, tmp_path / "book.jsonl")
+        assert not (tmp_path / "book.jsonl").exists()
+        assert export(reader, tmp_path / "book.csv", "csv") == 5
 
 
 def test_nothing_is_written_through_a_link_left_in_the_way(ledger, tmp_path):
