@@ -166,13 +166,16 @@ class _Builder:
     def url(self) -> str:
         """The book's address; an SQLite file lies beside the project file, wherever the caller stands."""
         url = self.fields.ledger.url
-        head, _, rest = url.partition("sqlite:///")
         with self.at("ledger", "url"):
-            if url == "sqlite://" or (not head and (not rest or ":memory:" in rest or "mode=memory" in rest)):
-                raise InputError("A project's book cannot be in memory, where what was spent is forgotten: expected a file.")
-            if head or rest.startswith("/"):
-                return url
-            return f"sqlite:///{self.folder / rest}"
+            if not url.startswith("sqlite"):
+                return url  # a server's; the ledger says what it takes
+            path = url.removeprefix("sqlite:///")
+            if path in {url, ""} or any(part in path for part in ("?", ":memory:", "file:")):
+                raise InputError(
+                    f"url={shown(url)} is not allowed: expected sqlite:///<file>, for a book in memory forgets what was spent, and one "
+                    "that is looked for elsewhere begins anew."
+                )
+            return f"sqlite:///{self.folder / path}"
 
     def beside(self, path: str | None) -> Path | None:
         """A path relative to the project file."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dither.accounting import epsilon as price
@@ -391,6 +391,65 @@ def test_noise_covers_a_unit_whose_rows_of_one_block_are_taken_away(tmp_path):
     assert planned(disjoint, "histogram", both, column="city", rows_per_unit=3).mechanisms[0].sensitivity == 3
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("hostile")
+
+
+ENTRY = st.tuples(
+    st.sampled_from("aaab"),
+    st.sampled_from((*CITIES, *CITIES, "Agra")),
+    st.integers(-20, 120),
+    st.sampled_from(("2026-01", "2026-02", "2026-02", "2026-03")),
+)
+BOTH = ("2026-01", "2026-02")
+
+
+def moved(folder, entries, others, *, neighbors, disjoint, delta):
+    """(how far each statistic moves between two lists of entries, how far its noise expects it to)."""
+    vectors = []
+    known = facts(folder, key="user", blocks=MONTHS, neighbors=neighbors, disjoint=disjoint)
+    for held in (entries, others):
+        written(folder, [f"{user},{city},{age},{age},1,,{month}-05" for user, city, age, month in held])
+        more = {"blocks": list(BOTH), "rows_per_unit": 2, "delta": delta}
+        groups = np.bincount(added(known, "histogram", "city", **more), minlength=2)
+        total = np.array([planned(known, "sum", column="amount", **more).grid.total(added(known, "sum", "amount", **more))])
+        vectors.append((groups, total, np.array([len(added(known, "count", **more))])))
+    norm = 2 if delta else 1
+    for (statistic, column), before, after in zip((("histogram", "city"), ("sum", "amount"), ("count", None)), *vectors, strict=True):
+        made = planned(known, statistic, **({} if column is None else {"column": column}), **more)
+        yield float(np.linalg.norm((before - after).astype(float), norm)), made.mechanisms[0].sensitivity
+
+
+@settings(max_examples=250)
+@given(
+    st.lists(ENTRY, max_size=9),
+    st.lists(st.tuples(st.integers(0, 9), ENTRY), max_size=4),
+    st.sampled_from(("whole unit", "one block of a unit")),
+    st.sampled_from(("add_remove", "replace")),
+    st.sampled_from((0, 1e-6)),
+)
+@example([*[("a", "Delhi", -9, BOTH[0])] * 2, *[("a", "Pune", 99, BOTH[1])] * 2], [], "one block of a unit", "add_remove", 0)
+def test_between_neighbours_nothing_moves_further_than_its_noise_expects(folder, entries, come, what, neighbors, delta):
+    """Neighbours of both promises: a unit with all its rows, and where units reach over blocks, its rows of one block alone."""
+
+    def mine(entry):
+        return entry[0] == "a" and (what == "whole unit" or entry[3] == "2026-01")
+
+    rest = [e for e in entries if not mine(e)]
+    if neighbors == "replace":  # other rows of one unit come, wherever they may stand; those of one block stay in it
+        name, month = ("z", None) if what == "whole unit" else ("a", "2026-01")
+        for place, (_, city, age, own) in come:
+            rest.insert(place, (name, city, age, month or own))
+    for far, expected in moved(folder, entries, rest, neighbors=neighbors, disjoint=None, delta=delta):
+        assert far <= expected * (1 + 1e-12)
+    if what == "whole unit":
+        held = [e for e in entries if e[3] == "2026-01"]
+        rest = [e for e in rest if e[3] == "2026-01"]  # each unit in one block only
+        for far, expected in moved(folder, held, rest, neighbors=neighbors, disjoint=True, delta=delta):
+            assert far <= expected * (1 + 1e-12)
+
+
 # ------------------------------------------------------------------------------------------------ hostile files
 
 
@@ -409,11 +468,6 @@ def counted(folder, lines, **options):
     groups = np.bincount(added(known, "histogram", "group", **more), minlength=4)
     numbers = added(known, "sum", "n", **more)
     return groups, sum(numbers), len(added(known, "count", **more))
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("hostile")
 
 
 @settings(max_examples=300)
