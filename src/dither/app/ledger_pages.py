@@ -114,20 +114,28 @@ def plain(words: str) -> str:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
 
 
+_WORDS = 6
+"""Words get at least so many cells of a line, whatever stands before them."""
+
+
 def wrapped(words: str, width: int, *, first: str = "", rest: str | None = None) -> list[str]:
     """Lines of at most ``width`` cells; a word longer than a line is cut over several.
 
     >>> wrapped("one two three", 8, first="- ")
     ['- one', '  two', '  three']
     """
-    start, follow = first, " " * cells(first) if rest is None else rest
-    lines, line, empty = [], start, True
+    follow = " " * cells(first) if rest is None else rest
+    if cells(follow) > width - _WORDS:
+        follow = " " * max(min(width - _WORDS, 4), 0)
+    lines, line, empty = [], first, True
+    if cells(first) > width - _WORDS:
+        lines, line = [_prefix(first, width).rstrip()] if first.strip() else [], follow
     for word in plain(words).split():
         left = word
         if not empty and cells(line) + 1 + cells(left) > width:
             lines.append(line.rstrip())
             line, empty = follow, True
-        while cells(line) + (0 if empty else 1) + cells(left) > width:
+        while left and cells(line) + (0 if empty else 1) + cells(left) > width:
             cut = _prefix(left, max(width - cells(line), 1))
             lines.append(line + cut)
             line, left, empty = follow, left[len(cut) :], True
@@ -200,8 +208,8 @@ def facts(pairs: Iterable[tuple[str, str]], how: Look, *, indent: int = 2) -> li
       trust  central
     """
     given = [(how.say(name), how.say(value)) for name, value in pairs]
-    wide = max((cells(name) for name, _ in given), default=0)
-    return [line for name, value in given for line in wrapped(value, how.width, first=f"{' ' * indent}{fit(name, wide)}  ")]
+    wide = min(max((cells(name) for name, _ in given), default=0), how.width // 2)
+    return [line for name, value in given for line in wrapped(value, how.width, first=f"{' ' * indent}{fit(name, wide, how.more)}  ")]
 
 
 # ------------------------------------------------------------------------------------------------ how everything stands
@@ -209,7 +217,7 @@ def facts(pairs: Iterable[tuple[str, str]], how: Look, *, indent: int = 2) -> li
 BAR = 24
 NARROW = 64
 """Below this width a name has a line of its own."""
-_NAMES = 26
+_NAMES, _LEVELS = 26, 5
 
 
 def overview_page(made: Overview, how: Look) -> list[str]:
@@ -260,49 +268,52 @@ def _sheet(sheet: Sheet, how: Look) -> list[str]:
 
 def _label(node: Node, how: Look) -> str:
     tee, corner, pipe = ("├─ ", "└─ ", "│  ") if how.blocks else ("|- ", "`- ", "|  ")
-    before = "".join(pipe if tie else "   " for tie in node.ties[:-1])
-    here = "" if not node.ties else tee if node.ties[-1] else corner
-    return f"  {before}{here}{how.say(node.account[-1])}"
+    ties = node.ties[-_LEVELS:]
+    before = "".join(pipe if tie else "   " for tie in ties[:-1])
+    here = "" if not ties else tee if ties[-1] else corner
+    deep = f"{how.more}/" if len(node.ties) > _LEVELS else ""
+    return f"  {before}{here}{deep}{how.say(node.account[-1])}"
 
 
 def _under(node: Node, how: Look, *, parent: bool) -> str:
     """What stands before the lines that follow an account's first."""
     pipe = "│" if how.blocks else "|"
-    before = "".join(f"{pipe}  " if tie else "   " for tie in node.ties)
+    before = "".join(f"{pipe}  " if tie else "   " for tie in node.ties[-_LEVELS:])
     return f"  {before}{pipe if parent else ' '} "
 
 
 def _node(node: Node, label: str, wide: int, how: Look, *, parent: bool) -> list[str]:
+    """An account: its name beside its first bar, or on a line of its own where it is long or there is little room."""
     under = _under(node, how, parent=parent)
-    narrow = how.width < NARROW
-    lead = fit(label, wide, how.more) if not narrow else label
-    lines: list[str] = []
+    alone = how.width < NARROW or cells(label) > wide
+    lines = [fit(label, how.width, how.more).rstrip()] if alone else []
+    lead = under if alone else fit(label, wide, how.more)
     for held in node.limits:
-        lines += _limit(held, lead if not lines else under, under, wide, how)
-    if not lines:
-        lines = [f"{label}  {how.say('no limit of its own')}" if cells(label) <= wide else label]
+        lines += _limit(held, lead, under, wide, how)
+        lead = under
+    if not node.limits and not alone:
+        lines = [f"{label}  {how.say('no limit of its own')}"]
     if node.unlimited:
-        more = f"{node.unlimited:,} below without a limit of their own"
-        lines += wrapped(how.say(more), how.width, first=under, rest=under)
+        lines += wrapped(how.say(f"{node.unlimited:,} below without a limit of their own"), how.width, first=under, rest=under)
     return lines
 
 
 def _limit(held: Held, lead: str, under: str, wide: int, how: Look) -> list[str]:
-    """A limit's lines: its bar beside the account's name (below it where there is little room), then words."""
+    """A limit's lines, the first of them after ``lead``."""
     limit = held.limit
-    blocked = any(line.standing.block for line in held.lines) or held.limit.per == "block"
+    blocked = limit.per == "block" or any(line.standing.block for line in held.lines)
     lines: list[str] = []
     if blocked:
-        lines += wrapped(
-            how.say(f"{limit.id} {limit.filter.kind}, for each block: hides {held.hides}"),
-            how.width,
-            first=f"{lead}  " if cells(lead) <= wide else lead,
-            rest=under,
-        )
+        words = f"{limit.id} {limit.filter.kind}, for each block: hides {held.hides}"
+        lines += wrapped(how.say(words), how.width, first=lead if lead == under else f"{lead}  ", rest=under)
         lead = under
     for line in held.lines:
-        name = how.say(line.standing.block or "(a new block)") if blocked else ""
-        lines += _balance(line, held, f"{lead}{name}", under, wide, how)
+        if blocked:
+            name = f"{under}{how.say(line.standing.block or '(a new block)')}"
+            alone = how.width < NARROW or cells(name) > wide
+            lines += [fit(name, how.width, how.more).rstrip()] if alone else []
+            lead = under if alone else name
+        lines += _balance(line, held, lead, under, wide, how)
         lead = under
     if held.fold is not None:
         fold = held.fold
@@ -315,20 +326,17 @@ def _limit(held: Held, lead: str, under: str, wide: int, how: Look) -> list[str]
 
 
 def _balance(line: Line, held: Held, lead: str, under: str, wide: int, how: Look) -> list[str]:
+    """The bar of one balance, and in words what is left of it."""
     found, spec = line.standing, held.limit.filter
-    spent = f"ε {tables.up(found.spent.epsilon, 3)} of {float(spec.epsilon):.6g}, δ {float(spec.delta):.3g}"
-    percent = _percent(found.share)
     used = max(found.share - found.reserved, 0.0)
-    if how.width < NARROW:
-        width = max(how.width - cells(under) - 7, 8)
-        lines = [fit(lead, how.width, how.more).rstrip()] if lead.strip() else []
-        lines += [f"{under}{bar(used, found.reserved, width, how)} {percent}", *wrapped(how.say(spent), how.width, first=under, rest=under)]
-    else:
-        start = fit(lead, wide, how.more) if cells(lead) <= wide else lead
-        lines = [f"{start}  {bar(used, found.reserved, BAR, how)} {percent}  {how.say(spent)}"]
+    start, width = (lead, how.width - cells(lead) - 7) if how.width < NARROW else (f"{fit(lead, max(wide, cells(lead)))}  ", BAR)
+    drawn = f"{start}{bar(used, found.reserved, width, how)} {_percent(found.share)}"
+    spent = how.say(f"ε {tables.up(found.spent.epsilon, 3)} of {float(spec.epsilon):.6g}, δ {float(spec.delta):.3g}")
     named = "" if found.block or held.limit.per == "block" else f"{held.limit.id} {spec.kind}: "
     words = named + "; ".join(each for each in (_room(line, held), _ahead(line)) if each)
-    return [*lines, *wrapped(how.say(words), how.width, first=under, rest=under)]
+    if cells(start) + width + 8 + cells(spent) <= how.width:
+        return [f"{drawn}  {spent}", *wrapped(how.say(words), how.width, first=under, rest=under)]
+    return [drawn, *wrapped(spent, how.width, first=under, rest=under), *wrapped(how.say(words), how.width, first=under, rest=under)]
 
 
 def _room(line: Line, held: Held) -> str:

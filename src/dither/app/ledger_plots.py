@@ -134,9 +134,13 @@ def _fonts() -> Iterator[None]:
 
 
 def _drawable(words: str) -> str:
-    """The words with a code for each letter that no font here can draw; no sign in them means anything to matplotlib."""
-    shown = "".join(c if ord(c) in _letters() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in plain(words))
-    shown = shown.replace("$", r"\$")
+    """The words with a code for each letter that no font here can draw."""
+    return "".join(c if ord(c) in _letters() else f"\\u{ord(c):04x}" if ord(c) < 0x10000 else f"\\U{ord(c):08x}" for c in plain(words))
+
+
+def _literal(words: str) -> str:
+    """The words with no sign in them that means anything to matplotlib."""
+    shown = words.replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown  # a legend leaves out what starts with _
 
 
@@ -154,7 +158,7 @@ def _ahead(line: Line, now: datetime) -> datetime | None:
 def _draw(axes: Any, line: Line, now: datetime, colour: str, dash: Any) -> None:  # noqa: ANN401 - matplotlib is untyped
     times = [line.starts, *(at for at, _ in line.points), now]
     shares = [0.0, *(100 * share for _, share in line.points), 100 * _last(line)]
-    label = f"{_short(line.name)}: {100 * _last(line):.3g} %\n{_drawable(line.words)}"
+    label = f"{_short(line.name)}: {100 * _last(line):.3g} %\n{_literal(_drawable(line.words))}"
     axes.plot(times, shares, drawstyle="steps-post", color=colour, linestyle=dash, label=label)
     end = _ahead(line, now)
     if end is None or line.forecast is None or line.forecast.date is None:
@@ -168,19 +172,19 @@ def _draw(axes: Any, line: Line, now: datetime, colour: str, dash: Any) -> None:
 
 def _short(name: str) -> str:
     """A name that leaves room for the plot: its end tells more than its beginning."""
-    shown = plain(name)
+    shown = _drawable(name)
     if cells(shown) <= _NAME:
-        return _drawable(shown)
+        return _literal(shown)
     kept = ""
     for letter in reversed(shown):
         if cells(letter + kept) > _NAME - 1:
             break
         kept = letter + kept
-    return _drawable(f"…{kept}")
+    return _literal(f"…{kept}")
 
 
 def _under(words: str) -> str:
-    return textwrap.fill(_drawable(words), 100)
+    return textwrap.fill(_literal(_drawable(words)), 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +220,12 @@ def who_spent(path: Path, bars: Sequence[Bar], *, words: str, hides: str) -> Pat
             colour = GREY if purpose == others else COLOURS[i % len(COLOURS)]
             widths = [parts[row, purpose] for row in rows]
             axes.barh(
-                rows, widths, left=[left[row] for row in rows], color=colour, label=_drawable(fit(plain(purpose), 34).rstrip()), height=0.66
+                rows,
+                widths,
+                left=[left[row] for row in rows],
+                color=colour,
+                label=_literal(fit(_drawable(purpose), 34).rstrip()),
+                height=0.66,
             )
             left = {row: left[row] + width for row, width in zip(rows, widths, strict=True)}
         for i, row in enumerate(rows):
