@@ -93,7 +93,7 @@ class Declared:
 
 def load(path: Path) -> Declared:
     """What the file of that path says; what is relative in it is relative to its folder."""
-    return _Builder(load_marked(path), path.absolute().parent).declared()
+    return _Builder(load_marked(path), path.resolve().parent).declared()  # through a link too: one file, one book
 
 
 def read(text: str, name: str, folder: Path = Path()) -> Declared:
@@ -200,7 +200,18 @@ class _Builder:
     @cached_property
     def datasets(self) -> dict[str, Facts]:
         """All datasets, public ones too."""
-        return {name: self.facts(name, given) for name, given in self.fields.datasets.items()}
+        found = {name: self.facts(name, given) for name, given in self.fields.datasets.items()}
+        first: dict[object, str] = {}
+        for name, facts in found.items():
+            where = facts.source if "://" in facts.source or ":///" in facts.source else facts.path.resolve()
+            other = first.setdefault(where, name)
+            if other != name:
+                raise self.marked.refuse(
+                    ("datasets", name, "source"),
+                    f"The datasets {shown(other)} and {shown(name)} have one source, and what is spent on one would not count on the other: "
+                    "expected one dataset for each source.",
+                )
+        return found
 
     def facts(self, name: str, given: DatasetFields) -> Facts:
         """What is publicly known of one dataset."""

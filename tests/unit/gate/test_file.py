@@ -162,6 +162,9 @@ def test_a_file_and_its_text_say_the_same(tmp_path):
     (tmp_path / "dither.yaml").write_text(WHOLE)
     found = file.load(tmp_path / "dither.yaml")
     assert found == file.read(WHOLE, "dither.yaml", tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/link.yaml").symlink_to(tmp_path / "dither.yaml")
+    assert file.load(tmp_path / "elsewhere/link.yaml").url == found.url
     with pytest.raises(InputError, match=r"none\.yaml could not be read: No such file"):
         file.load(tmp_path / "none.yaml")
 
@@ -246,6 +249,13 @@ def test_several_mistakes_are_told_at_once_in_the_order_of_the_file():
     assert [line.split(":")[1] for line in found] == ["5", "6", "7", "7", "8"]
     many = "".join(f"  b{i}: {{epsilon: x}}\n" for i in range(9))
     assert refused(SMALL + many).split("\n")[-1] == "(and 4 more)"
+
+
+def test_one_source_has_one_budget():
+    for second in ("a.csv", "./x/../a.csv", "/data/a.csv"):
+        for kind in ("unit: {row: true}", "public: true"):
+            told = refused(f"datasets:\n  t: {{source: a.csv, unit: {{row: true}}}}\n  u: {{source: {second}, {kind}}}")
+            assert "dither.yaml:3:15: The datasets 't' and 'u' have one source" in told
 
 
 def test_blocks_of_jobs_are_checked():
