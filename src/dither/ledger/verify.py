@@ -357,7 +357,9 @@ def _is_of(receipt: seal.SealedReceipt, charge: dict[str, Any]) -> bool:
 def _spent(held: Held) -> Spent:
     block, spent = held.worst()
     limit = held.limit
-    return Spent(limit.id, paths.text(limit.account), limit.dataset, block, len(held.balances), held.charges, held.rule.share(spent))
+    return Spent(
+        limit.id, paths.text(limit.account), limit.dataset, block, len(held.balances), held.charges, min(held.rule.share(spent), 1e300)
+    )  # JSON has no ∞
 
 
 # ------------------------------------------------------------------------------------------------ verify

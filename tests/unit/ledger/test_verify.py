@@ -550,6 +550,8 @@ def test_rewriting_alone_changes_nothing():
         (edited("move", 0, lambda b: b["filters"]["L3"].update(epsilon="3/2")), "terms"),
         (edited("move", 0, lambda b: b["filters"]["L3"].update(side_delta="0")), "terms"),
         (edited("move", 0, lambda b: b["filters"].update(L1=b["filters"].pop("L2"))), "form"),
+        (edited("limit", 1, lambda b: b["limit"]["filter"]["orders"].pop()), "terms"),
+        (edited("move", 0, lambda b: b["filters"]["L3"].update(kind="advanced")), "terms"),
         (at_kind("refusal", 0, text=7), "form"),
         (at_kind("refusal", 0, event="none"), "form"),
         (at_kind("alert", 0, threshold="3/4"), "alert"),
@@ -657,6 +659,17 @@ def test_blocks_compose_in_parallel_only_where_units_are_in_one(unit, disjoint, 
     assert kinds(check(book)) == ({"overspent"} if together else set())
     book.reserve("c4", ("acme",), unit, ev.PureDp(0.1), ("2026-02",))
     assert kinds(check(book)) == {"overspent"}
+
+
+def test_what_has_no_limit_at_all_is_told_as_a_number():
+    book = Writer()
+    book.dataset(EVENTS)
+    book.accounts("acme")
+    book.limit(("acme",), "events", FilterSpec.of(1, 1e-6, side_delta=0), alert_at=())
+    book.reserve("c1", ("acme",), EVENTS, ev.ApproxDp(0.1, 1e-7))
+    report = check(book)
+    assert kinds(report) == {"overspent"}
+    assert json.dumps(report.to_dict(), allow_nan=False)
 
 
 def test_a_charge_counts_at_every_level_and_at_no_sibling():
