@@ -208,7 +208,7 @@ class _Builder:
             if other != name:
                 raise self.marked.refuse(
                     ("datasets", name, "source"),
-                    f"The datasets {shown(other)} and {shown(name)} have one source, and what is spent on one would not count on the other: "
+                    f"The datasets {shown(other)} and {shown(name)} have one source, but what is spent on one does not count on the other: "
                     "expected one dataset for each source.",
                 )
         return found
