@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from dither.core.units import Neighbors as Neighbors
     from dither.core.units import PrivacyUnit as PrivacyUnit
     from dither.core.units import Trust as Trust
+    from dither.gate.project import Project as Project
+    from dither.ledger.book import Ledger as Ledger
 
 __version__ = "0.1.0"
 
@@ -45,17 +47,21 @@ _HOMES = {
     "loss": "dither.accounting:loss",
     "Bound": "dither.core.units:Bound",
     "Guarantee": "dither.core.units:Guarantee",
+    "Ledger": "dither.ledger.book:Ledger",
     "Neighbors": "dither.core.units:Neighbors",
     "PrivacyUnit": "dither.core.units:PrivacyUnit",
+    "Project": "dither.gate.project:Project",
     "Trust": "dither.core.units:Trust",
 }
 
 __all__ = [
     "Bound",
     "Guarantee",
+    "Ledger",
     "Loss",
     "Neighbors",
     "PrivacyUnit",
+    "Project",
     "Trust",
     "__version__",
     "accounting",

@@ -17,7 +17,7 @@ from dither.core.plans import Charge
 from dither.core.units import Neighbors
 from dither.ledger.blocks import Blocks
 from dither.ledger.gauge import Gauge
-from dither.ledger.paths import Account, lineage, skeleton, text
+from dither.ledger.paths import Account, alike, guises, lineage, text
 from dither.ledger.terms import Dataset, FilterSpec, Limit, Per
 
 WHOLE = ""
@@ -35,7 +35,7 @@ class Terms:
     accounts: frozenset[Account] = frozenset()
     limits: Mapping[str, Limit] = field(default_factory=dict)
     granted: Mapping[str, Limit] = field(default_factory=dict)
-    _looks: Mapping[tuple[Account, str], str] = field(default_factory=dict)
+    _looks: Mapping[tuple[Account, int, str], str] = field(default_factory=dict)
     _held: Mapping[tuple[Account, str], tuple[str, ...]] = field(default_factory=dict)
     _gauges: dict[str, Gauge] = field(default_factory=dict, compare=False, repr=False)
 
@@ -55,7 +55,7 @@ class Terms:
                 case "account":
                     account = tuple(body["account"])
                     accounts.add(account)
-                    looks[account[:-1], skeleton(account[-1])] = account[-1]
+                    looks |= dict.fromkeys(_places(account), account[-1])
                 case "limit":
                     limit = Limit.from_dict(body["limit"])
                     limits[limit.id] = granted[limit.id] = limit
@@ -135,7 +135,9 @@ class Terms:
         """Whether the dataset is new or has new partitions; ConflictError where it is another than was declared."""
         known = self.datasets.get(given.name)
         if known is None:
-            _unlike("dataset", given.name, {skeleton(name): name for name in self.datasets})
+            for other in self.datasets:
+                if alike(other, given.name):
+                    raise _taken_for("dataset", given.name, other)
             return True
         if known == given:
             return False
@@ -152,21 +154,23 @@ class Terms:
     def new_accounts(self, *accounts: Account) -> tuple[Account, ...]:
         """The accounts to be made for these to be there, parents first; InputError for one that looks like another."""
         made = tuple(dict.fromkeys(a for account in accounts for a in lineage(account) if a not in self.accounts))
-        looks = dict[tuple[Account, str], str]()
+        looks = dict[tuple[Account, int, str], str]()
         for each in made:
-            place = each[:-1], skeleton(each[-1])
-            known = self._looks.get(place, looks.get(place))
-            _unlike("account", text(each), {} if known is None else {skeleton(text(each)): text((*each[:-1], known))})
-            looks[place] = each[-1]
+            for place in _places(each):
+                known = self._looks.get(place, looks.get(place, each[-1]))
+                if known != each[-1]:
+                    raise _taken_for("account", text(each), text((*each[:-1], known)))
+                looks[place] = each[-1]
         return made
 
 
-def _unlike(what: str, name: str, known: Mapping[str, str]) -> None:
-    other = known.get(skeleton(name))
-    if other is not None and other != name:
-        raise InputError(
-            f"The {what} {shown(name)} looks like {shown(other)}, which is there already: choose a name no one can take for it."
-        )
+def _places(account: Account) -> list[tuple[Account, int, str]]:
+    """Where a name is looked up by what it looks like: no two siblings may share one."""
+    return [(account[:-1], i, guise) for i, guise in enumerate(guises(account[-1]))]
+
+
+def _taken_for(what: str, name: str, other: str) -> InputError:
+    return InputError(f"The {what} {shown(name)} looks like {shown(other)}, which is there already: choose a name no one can take for it.")
 
 
 def check_blocks(dataset: Dataset, blocks: Collection[str]) -> None:

@@ -16,9 +16,9 @@ answered before it is durable.
 from __future__ import annotations
 
 import getpass
+import importlib.metadata
 import os
 import platform
-import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
-import dither
 from dither.core import checks
 from dither.core import events as ev
 from dither.core.encoding import canonical_json, parse_json
@@ -155,10 +154,8 @@ class Ledger(Reader):
         if desk.n < 0:
             book = seal.Sealer.ephemeral().public_key[:32]  # 128 bits that no other book has
             versions = {
-                "dither": dither.__version__,
                 "python": platform.python_version(),
-                "numpy": _version("numpy"),
-                "scipy": _version("scipy"),
+                **{package: importlib.metadata.version(package) for package in ("dither", "numpy", "scipy")},
             }
             public = None if self._sealer is None else self._sealer.public_key
             desk.append("open", book=book, format=entries.FORMAT, public_key=public, versions=versions)
@@ -518,11 +515,6 @@ def _user() -> str:
         return getpass.getuser()[:200] or "unknown"
     except (KeyError, OSError, ImportError):
         return "unknown"
-
-
-def _version(package: str) -> str:
-    module = sys.modules.get(package)
-    return str(getattr(module, "__version__", "?"))
 
 
 def _key_path(url: str, key: str | os.PathLike[str] | None) -> Path | None:

@@ -195,6 +195,9 @@ def test_names_are_compared_part_by_part(ledger: Ledger):
     assert ledger.balance("acme/ads", "events").spent.epsilon == 0.5
     with pytest.raises(InputError, match="looks like 'acme/ads'"):
         ledger.add_account("acme/аds")  # a Cyrillic а
+    ledger.add_account("acme/Straße")
+    with pytest.raises(InputError, match="looks like"):
+        ledger.add_account("acme/Strasse")
 
 
 def test_answers_come_in_their_order(ledger: Ledger):
