@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dither.accounting._samplers import thinned
 from dither.accounting._streams import stream_sensitivity
@@ -112,6 +113,7 @@ def _pure_selection(one: float, runs: ev.Stopping) -> float:
             return one + mean * math.tanh(0.5 * one)
 
 
+@lru_cache(maxsize=4096)  # a batch asks for its event under two moves, so nested ones would ask 2ⁿ times
 def _pure_sample(inner: ev.Event, sampler: ev.Sampler, move: Move) -> float:
     match sampler:
         case ev.Shuffled():
@@ -183,6 +185,7 @@ def _rho(event: ev.Event, move: Move) -> float:
             return math.inf
 
 
+@lru_cache(maxsize=4096)
 def _rho_sample(inner: ev.Event, sampler: ev.Sampler, move: Move) -> float:
     """Rényi divergence is quasi-convex, so a batch costs no more than its worst pair of batches."""
     match sampler:

@@ -140,7 +140,7 @@ class Tilt(NamedTuple):
 def tilt(parts: Sequence[Part], *, epsilon: float | None = None, log_delta: float = 0.0) -> Tilt:
     """Choose λ > 0 by Chernoff: δ(ε) ≤ exp(K(λ) − λε) λ^λ/(1+λ)^{1+λ}; for the ε given, or for the δ."""
     spread = math.sqrt(math.fsum(p.count * p.sketch.variance for p in parts))
-    if not 1e-300 < spread < math.inf:
+    if not 1e-140 < spread < math.inf:  # tilts are in its inverse, and moments in the square of that
         raise NotSmoothError
     tilts, step, best, found = np.geomspace(1e-3, 1e4, 57) / spread, 10 ** (7 / 56), 0.0, 0.0
     for _ in range(3):  # the best of a grid, and twice of a finer one around it

@@ -29,6 +29,7 @@ from dither.core.errors import InputError
 COUNT_TOTAL_MAX = 10**15
 MIXTURE_MAX = 256
 GROUP_MIXTURE_MAX = 4096
+LAYERS_MAX = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,10 +222,21 @@ def as_pairs(event: ev.Event, move: Move) -> Price:
         return _tight(special.approx_dp(0.0, 0.0))
     if len(made.prices) == 1 and made.prices[0][1] == 1:
         only = made.prices[0][0]
+        if any(sampling.layers(pair) > LAYERS_MAX for pair in only.upper):
+            flat = tuple(_flattened(pair) for pair in only.upper)  # type: ignore[arg-type]  # pairs are frozen, so they can be hashed
+            return Price(flat, None, (*made.notes, _NESTED))
         return only if made.exact else Price(only.upper, None, made.notes)
     both = tuple(Composition([(p.at(d), c) for p, c in made.prices]).atoms() for d in range(max(len(p.upper) for p, _ in made.prices)))
-    note = "A composition inside a sampler or a choice is priced by a discrete pair just above it."
-    return Price(both, None, (*made.notes, note))
+    return Price(both, None, (*made.notes, _NESTED))
+
+
+_NESTED = "A composition inside a sampler or a choice is priced by a discrete pair just above it."
+
+
+@lru_cache(maxsize=64)
+def _flattened(pair: Pair) -> Pair:
+    """A discrete pair just above: samplers within samplers would double the work with every layer."""
+    return special.group_pair(pair, 1)
 
 
 # ------------------------------------------------------------------------------------------------ one leaf or composite

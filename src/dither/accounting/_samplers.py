@@ -111,9 +111,8 @@ class PoissonPair:
             p_inf = 0.0
         return Masses(p, mixed, p_inf)
 
-    def _lowest(self, log_tail: float) -> float:
-        """A loss of ``inner`` below which Q, too, has at most exp(log_tail)."""
-        low, high = self.inner.span(log_tail)
+    def _lowest(self, low: float, high: float, log_tail: float) -> float:
+        """A loss of ``inner``, whose span is given, below which Q, too, has at most exp(log_tail)."""
         tail, reach, floor = math.exp(log_tail), max(high - low, 1e-3), -700.0 if self.probability < 1 else -1e9
         while low > floor and float(self.inner.masses(np.array([low])).q[0]) > tail:
             low, reach = low - reach, 2 * reach
@@ -124,7 +123,7 @@ class PoissonPair:
         q = self.probability
         low, high = self.inner.span(log_tail)
         if self.direction == "remove":
-            at = self._lowest(log_tail)
+            at = self._lowest(low, high, log_tail)
             least = float(_carried(np.array([at]), q)[0])
             if q < 1 and (at <= -_FAR or 1.0 - float(self.inner.masses(np.array([at])).q.sum()) > 0.5 * math.exp(log_tail)):
                 least = math.log1p(-q)
@@ -458,6 +457,19 @@ def _heights(pair: AtomsPair, edges: Array) -> Array:
     first = edges <= pair.losses[0]
     low = np.where(first, scale * lost, scale * (below_q + lost) - below_p)
     return np.where(edges >= 0, above_p + made.p_inf - scale * above_q, low)
+
+
+def layers(pair: Pair) -> int:
+    """How many times a law is asked for its cells when the pair is asked once: doubled by every sampler within a sampler.
+
+    >>> layers(without_replacement(LaplacePair(1.0), 0.5))
+    4
+    """
+    if isinstance(pair, PoissonPair):
+        return 1 + layers(pair.inner)
+    if isinstance(pair, HalvesPair):
+        return layers(pair.upper) + layers(pair.lower)
+    return sum(layers(member) for member in pair.pairs) if isinstance(pair, MixPair | MaxPair) else 1
 
 
 def is_smooth(pair: Pair) -> bool:

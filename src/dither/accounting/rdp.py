@@ -35,6 +35,7 @@ ORDER_MAX = 1e9
 GROUP_MAX = 10**6
 _COPIES_MAX = 16
 _SPREAD_MAX = 16
+_WITHIN_MAX = 3
 _DECADE = 96
 _ORDERS = 1 + np.geomspace(1e-4, 1e6, 61)
 
@@ -164,7 +165,7 @@ def _composite(event: ev.Event, move: Move, orders: Array, memo: _Memo) -> Array
         case ev.Subsample(sampler=ev.Shuffled()):
             return _spread(event.event, move, orders, memo)
         case ev.Subsample():
-            return _subsample(event, replace(move, steps=1), orders)
+            return _subsample(event, replace(move, steps=1), orders, memo)
         case ev.Parallel():
             return _parallel(event, move, orders, memo)
         case ev.SelectBest():
@@ -292,8 +293,33 @@ def _two_sided(event: ev.Event, move: Move, q: float, orders: Array) -> Array:
     return dv.replaced(_inner(event, move), pure_epsilon(event, move) * (1 + 1e-12), q, orders)
 
 
-def _subsample(event: ev.Subsample, move: Move, orders: Array) -> Array:
+@lru_cache(maxsize=4096)
+def _sampled(event: ev.Event) -> int:
+    """How many samplers lie within one another."""
+    own = 1 if isinstance(event, ev.Subsample) else 0
+    return own + max((_sampled(inner) for inner in ev.children(event)), default=0)
+
+
+def _any_batch(event: ev.Subsample, move: Move, orders: Array, memo: _Memo) -> Array:
+    """No more than its worst two batches (Rényi divergence is quasi-convex): nothing is gained by sampling, and little computed."""
+    k = move.group
+    match event.sampler:
+        case ev.FixedSize():
+            moves = [replace(SWAP, group=k)]
+        case ev.WithReplacement(size=size):
+            moves = [replace(SWAP, group=size)]
+        case ev.Poisson() if not move.replace:
+            moves = [Move(group=k)]
+        case _:
+            moves = [Move(group=k), replace(SWAP_OF_PRESENCE, group=k)]
+    return np.asarray(np.maximum.reduce([_divergence(event.event, each, orders, memo) for each in moves]))
+
+
+def _subsample(event: ev.Subsample, move: Move, orders: Array, memo: _Memo) -> Array:
     sampler = event.sampler
+    inside = _sampled(event.event)
+    if inside >= _WITHIN_MAX or (inside and (move.group > 1 or isinstance(sampler, ev.WithReplacement))):
+        return _any_batch(event, move, orders, memo)
     if move.group > 1:
         if isinstance(sampler, ev.Poisson) and not move.replace:
             return _poisson_group(event.event, sampler.probability, move.group, orders)

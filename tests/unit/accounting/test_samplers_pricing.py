@@ -10,6 +10,7 @@ from scipy.special import ndtr
 
 from dither import events as ev
 from dither.accounting import _samplers as sampling
+from dither.accounting import rdp
 from dither.accounting._bounds import Move, pure_epsilon, rho, uses
 from dither.accounting._pairs import GaussianPair, LaplacePair, SubsampledGaussianPair
 from dither.accounting._price import price
@@ -487,3 +488,38 @@ def test_fewer_units_than_a_float_counts_are_drawn_as_often_as_they_are():
         middle = next(i for i, (k, _) in enumerate(law) if k >= size / population)
         half = sum(w for _, w in law[: middle + 1])
         assert 0.5 - 1e-3 <= half <= 0.7
+
+
+NESTS = (
+    lambda event: ev.Subsample(event, ev.Poisson(0.95)),
+    lambda event: ev.Subsample(event, ev.FixedSize(95, 100)),
+    lambda event: ev.Subsample(event, ev.WithReplacement(2, 3)),
+    lambda event: ev.Subsample(event, ev.TruncatedPoisson(0.95, 95, 100)),
+)
+
+
+def nested(leaf, layer, depth):
+    for _ in range(depth):
+        leaf = layer(leaf)
+    return leaf
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@pytest.mark.parametrize("layer", NESTS)
+def test_samplers_within_samplers_do_not_double_the_work(layer, relation):
+    """Each layer asks the one below under several moves, so that 40 of them would never end."""
+    event = nested(ev.Laplace(5.0), layer, 40)
+    found = loss(event, neighbors=relation).epsilon_upper(1e-6)
+    assert 0 <= found <= pure_epsilon(event, Move(replace=relation == "replace")) * (1 + 1e-9)
+    assert np.isfinite(rdp.curve(event, [2.0, 8.0], neighbors=relation)).all()
+    assert np.isfinite(rdp.curve(event, [2.0, 8.0], neighbors=relation, group=3)).all()
+
+
+@pytest.mark.parametrize("depth", [2, 4, 40])
+@pytest.mark.parametrize("leaf", [ev.Laplace(0.5), ev.Gaussian(1.0)])
+def test_poisson_batches_of_poisson_batches_are_poisson_batches(leaf, depth):
+    event, same = nested(leaf, NESTS[0], depth), ev.Subsample(leaf, ev.Poisson(0.95**depth))
+    for share in (1e-2, 1e-6):
+        truth = loss(same).epsilon(share)
+        assert truth.lower * (1 - 1e-9) <= loss(event).epsilon_upper(share) <= truth.upper * 1.01
+    assert (rdp.curve(event, [1.5, 2.0, 8.0, 30.5]) >= rdp.curve(same, [1.5, 2.0, 8.0, 30.5]) * (1 - 1e-9)).all()
