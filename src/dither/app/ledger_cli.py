@@ -474,17 +474,23 @@ def prices(**given: Any) -> None:  # noqa: ANN401 - click hands over what was ty
 @_book_options
 def receipt(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """The signed receipt of one charge; --json writes the receipt itself, to be kept or handed on."""
-    with _book(given) as book:
+    with _book(given, readonly=not given["as_json"]) as book:  # to sign, the key is needed
         found = book.receipt(given["charge"])
-        sealed = book.sealed(given["charge"]) if book.public_key is not None else None
-    if given["as_json"]:
-        if sealed is None:
-            raise InputError("This book has no key, so its receipts are not signed: open it with --key FILE.")
-        click.echo(sealed)
-        return
+        signed = book.public_key is not None
+        if given["as_json"]:
+            if not signed:
+                raise InputError("This book has no key, so its receipts are not signed: keep an export of it instead.")
+            click.echo(book.sealed(given["charge"]))
+            return
     how = pages.look()
-    signed = "no: the book has no key" if sealed is None else "yes; --json writes it, and  dither ledger verify --receipt  checks it"
-    _show([how.say(f"Receipt of {found.charge_id}"), "", *pages.facts([*pages.receipt_facts(found), ("signed", signed)], how)])
+    proof = "--json writes it signed, and  dither ledger verify --receipt  checks it" if signed else "none: the book has no key"
+    _show(
+        [
+            *pages.wrapped(how.say(f"Receipt of {found.charge_id}"), how.width),
+            "",
+            *pages.facts([*pages.receipt_facts(found), ("proof", proof)], how),
+        ]
+    )
 
 
 # ------------------------------------------------------------------------------------------------ alerts, export, verify
@@ -496,7 +502,7 @@ def receipt(**given: Any) -> None:  # noqa: ANN401 - click hands over what was t
 @_book_options
 def alerts(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
     """Thresholds that were passed and charges that were refused, oldest first."""
-    with _book(given) as book:
+    with _book(given, readonly=not given["deliver"]) as book:
         from dither.ledger import views  # noqa: PLC0415
 
         told = book.deliver_pending() if given["deliver"] else None

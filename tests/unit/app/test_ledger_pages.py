@@ -241,9 +241,9 @@ def test_a_small_book_as_it_looks(tmp_path):
         "events: hides one user_id of events (present or absent); central trust",
         "  █ spent  ▒ reserved  ░ free",
         "",
-        "  acme     ▒▒▒░░░░░░░░░░░░░░░░░░░░░  12 %  ε 0.5 of 4, δ 0",
+        "  acme    ▒▒▒░░░░░░░░░░░░░░░░░░░░░  12 %  ε 0.5 of 4, δ 0",
         "  │ L1 pure: about 11 more counts at ±10",
-        "  └─ ads   ▒▒▒▒▒▒░░░░░░░░░░░░░░░░░░  25 %  ε 0.5 of 2, δ 0",
+        "  └─ ads  ▒▒▒▒▒▒░░░░░░░░░░░░░░░░░░  25 %  ε 0.5 of 2, δ 0",
         "       L2 pure: about 10 more counts at ±20",
     ]
 
