@@ -530,7 +530,9 @@ def export(**given: Any) -> None:  # noqa: ANN401 - click hands over what was ty
     from dither.app import ledger_files  # noqa: PLC0415
 
     path = ledger_files.place(given["file"])
-    kind = given["kind"] or {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".yaml": "registry"}.get(path.suffix.lower())
+    kind = given["kind"] or {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".json": "registry", ".yaml": "registry"}.get(
+        path.suffix.lower()
+    )
     if kind is None:
         raise InputError(f"The format of {path.name} is not clear: give --format jsonl, csv, parquet or registry.")
     with _book(given, readonly=kind != "jsonl") as book:  # what closes the lines is signed
