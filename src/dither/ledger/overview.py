@@ -317,12 +317,18 @@ class _Making:
         shown = {above for account in mine for above in paths.lineage(account)}
         if whose is not None:
             shown = {a for a in shown if a[: len(whose)] == whose or a == whose[: len(a)]}
-        listed = sorted(shown)
+        last: dict[paths.Account, str] = {}
+        for account in sorted(shown):
+            last[account[:-1]] = account[-1]
+        unlimited: dict[paths.Account, int] = {}
+        for account in accounts - shown:
+            unlimited[account[:-1]] = unlimited.get(account[:-1], 0) + 1
         found = []
-        for account in listed:
+        for account in sorted(shown):
             limits = tuple(self.held(dataset, limit, standings.get(limit.id, ())) for limit in mine.get(account, ()))
-            below = sum(a[:-1] == account and a not in shown for a in accounts) if whose is None or account[: len(whose)] == whose else 0
-            found.append(Node(account=account, ties=_ties(account, listed), limits=limits, unlimited=below))
+            ties = tuple(last[account[:depth]] > account[depth] for depth in range(1, len(account)))
+            below = unlimited.get(account, 0) if whose is None or account[: len(whose)] == whose else 0
+            found.append(Node(account=account, ties=ties, limits=limits, unlimited=below))
         return tuple(found)
 
     def held(self, dataset: Dataset, limit: Limit, standings: Sequence[Standing]) -> Held:
@@ -351,14 +357,6 @@ class _Making:
             held = self.terms.gauge(other)
             found += [(other, held, self.balances.get((other.id, met), held.zero)) for met in keys(dataset, other, (block,))]
         return found
-
-
-def _ties(account: paths.Account, listed: Sequence[paths.Account]) -> tuple[bool, ...]:
-    """For each level below the root, whether a sibling of that ancestor comes later."""
-    return tuple(
-        any(a[:depth] == account[:depth] and len(a) > depth and a[depth] > account[depth] for a in listed)
-        for depth in range(1, len(account))
-    )
 
 
 def _pair(told: Guarantee) -> dict[str, object]:
