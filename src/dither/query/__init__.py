@@ -1,0 +1,1 @@
+"""DP SQL and tables: parse, bind, bound contributions, rewrite, run."""
