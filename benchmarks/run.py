@@ -42,7 +42,7 @@ def main():
         install()
     (ROOT / "out").mkdir(exist_ok=True)
     failed = []
-    for name in ("noise", "accounting"):
+    for name in ("noise", "accounting", "ledger"):
         print(f"\n===== {name} =====", flush=True)
         command = [
             sys.executable,

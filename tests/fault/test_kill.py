@@ -3,6 +3,7 @@
 import hashlib
 import random
 import signal
+import sys
 import threading
 import time
 
@@ -112,16 +113,17 @@ def killed_at_lines(url, count):
     witness = Witness(url)
     whole, first = lines_of_code(url)
     draw = random.Random(20261119)
-    chosen = draw.sample(first, min(len(first), count * 2 // 3))
-    chosen += [1 + i * whole // (count - len(chosen)) for i in range(count - len(chosen))]
+    chosen = first if count >= len(first) else draw.sample(first, count * 2 // 3)
+    chosen = chosen + [1 + i * whole // (count - len(chosen)) for i in range(count - len(chosen))]
     for i, line in enumerate(sorted(chosen)):
         witness.look(Child(spends, url, f"k{i}", OPS, line))
     assert witness.kills >= 0.9 * count, "the script takes about as many lines every time"
-    assert witness.ends["taken, not acknowledged"] > 0
     assert witness.ends["recovered"] > 0
-    assert witness.ends["settled, not acknowledged"] > 0
+    if count >= len(first):  # so the few lines between the commit and the answer were among them
+        assert witness.ends["taken, not acknowledged"] > 0
+        assert witness.ends["settled, not acknowledged"] > 0
     witness.close()
-    return witness
+    sys.stdout.write(f"{witness.kills} kills at {len(first)} lines of code, {whole} executed: {witness.ends}\n")
 
 
 def killed_at_times(url, count):
@@ -137,7 +139,7 @@ def killed_at_times(url, count):
         witness.look(child)
     assert witness.kills == count
     witness.close()
-    return witness
+    sys.stdout.write(f"{witness.kills} kills at random moments: {witness.ends}\n")
 
 
 def test_killed_at_lines_of_the_book(book_url):
@@ -149,8 +151,8 @@ def test_killed_at_random_moments(book_url):
 
 
 @pytest.mark.slow
-def test_killed_at_four_hundred_lines(book_url):
-    killed_at_lines(book_url, 400)
+def test_killed_at_every_line_of_the_book(book_url):
+    killed_at_lines(book_url, 500)
 
 
 @pytest.mark.slow

@@ -41,8 +41,8 @@ def charge(**given):
     return Charge(**{**usual, **given})
 
 
-def opened(url):
-    ledger = Ledger.open(url)
+def opened(url, **more):
+    ledger = Ledger.open(url, **more)
     ledger.add_dataset(Dataset(name="events", unit=UNIT))
     ledger.add_dataset(Dataset(name="monthly", unit=MONTHLY, blocks=Blocks(column="ts", every=Every.MONTH, start="2026-01")))
     for account in ("acme", "acme/ads", "acme/sales", "bare"):
@@ -250,8 +250,8 @@ def test_it_is_refused_and_nothing_is_written(book, name):
 
 
 @pytest.mark.postgres
-def test_the_same_in_postgresql(postgres_url):
-    with opened(postgres_url) as book:
+def test_the_same_in_postgresql(postgres_url, tmp_path):
+    with opened(postgres_url, key=tmp_path / "book.key") as book:
         for call, expected in CASES.values():
             checked(book, call, expected)
         assert book.commit("held").state is State.COMMITTED
