@@ -3,6 +3,9 @@
 ``write`` runs a function in one exclusive transaction that is durable before it returns; ``read`` gives one snapshot;
 ``scan`` streams. Every failure of the database is a LedgerError, and what it left undone is rolled back.
 
+An SQLite file is trusted while its one name, its log and its index are the very files that were opened: writes to a log that
+was removed would be lost. Before a process forks, its connections are closed, for SQLite cannot be carried over.
+
 In PostgreSQL writers queue on the lock of an empty table, so that each sees all that was written before it. They give the lock
 back before the disk has answered, then wait for it together: a commit record later in the log is never durable
 without those before it, so what a writer built on is on disk when its own record is.
@@ -13,6 +16,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -146,27 +151,35 @@ class _Sqlite:
             _check_place(self._path, create=create)
         self._lock = threading.RLock()
         self._made_by = os.getpid()
+        self._gate = _Gate()
         self._engine = sa.create_engine(
             "sqlite://" if self._path is None else f"sqlite:///{self._path}",
             poolclass=StaticPool if self._memory else QueuePool,
             connect_args={"isolation_level": None, "timeout": WAIT_SECONDS, "check_same_thread": False},
             isolation_level="AUTOCOMMIT",
         )
-        sa.event.listen(self._engine, "connect", _full_sync)
+        sa.event.listen(self._engine, "connect", self._opened)
+        if not self._memory:
+            _FILES.add(self)
+        self._file = None if self._path is None else _identity(self._path)
         try:
-            with self._engine.connect() as connection:
+            with self._connected(), self._engine.connect() as connection:
                 _migrated(connection, "BEGIN IMMEDIATE", create=create, where=self.url)
         except (sqlite3.Error, sa.exc.SQLAlchemyError) as error:
             self._engine.dispose()
             raise self._failed(error) from None
+        except BaseException:
+            self._engine.dispose()
+            raise
         self._file = None if self._path is None else _identity(self._path)
 
     def write(self, work: Callable[[Turn], T]) -> T:
-        with self._connected() as connection:
-            self._same_file()
+        with self._connected() as held:
+            connection = cast("sqlite3.Connection", held.driver_connection)
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
+                    self._same_files(held)
                     turn = _SqliteTurn(connection)
                     result = work(turn)
                     for sql, rows in turn.told:
@@ -181,11 +194,12 @@ class _Sqlite:
                     raise
             except sqlite3.Error as error:
                 raise self._failed(error) from None
-            self._same_file()
+            self._same_files(held)
             return result
 
     def read(self, *queries: Query) -> list[list[Row]]:
-        with self._connected() as connection:
+        with self._connected() as held:
+            connection = cast("sqlite3.Connection", held.driver_connection)
             try:
                 connection.execute("BEGIN")
                 try:
@@ -202,46 +216,173 @@ class _Sqlite:
     def close(self) -> None:
         self._engine.dispose()
 
+    # -------------------------------------------------------------------------------------------- connections
+
     @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        if os.getpid() != self._made_by:
-            if self._memory:
-                raise LedgerError("A private ledger in memory does not survive a fork: open one in the child.")
-            self._engine.dispose(close=False)  # the parent's connections are the parent's to close
-            self._lock, self._made_by = threading.RLock(), os.getpid()
+    def _connected(self) -> Iterator[sa.PoolProxiedConnection]:
         if self._memory:
+            if os.getpid() != self._made_by:
+                raise LedgerError("A private ledger in memory does not survive a fork: open one in the child.")
             with self._lock:
                 yield from self._checked_out()
-        else:
+            return
+        if self._path in _LEFT_OPEN:
+            raise LedgerError(
+                f"The book {self.url} was in use when this process was forked, and SQLite cannot be carried over: open it in a process "
+                "that is started anew (multiprocessing's 'spawn' or 'forkserver')."
+            )
+        with self._gate:
             yield from self._checked_out()
 
-    def _checked_out(self) -> Iterator[sqlite3.Connection]:
+    def _checked_out(self) -> Iterator[sa.PoolProxiedConnection]:
         try:
             held = self._engine.raw_connection()
         except (sqlite3.Error, sa.exc.SQLAlchemyError) as error:
             raise self._failed(error) from None
         try:
-            yield cast("sqlite3.Connection", held.driver_connection)
+            yield held
         finally:
             held.close()
 
-    def _same_file(self) -> None:
-        """A file that was moved away takes its writes with it: they would be durable, and lost."""
-        if self._path is not None and _identity(self._path) != self._file:
+    def _opened(self, connection: sqlite3.Connection, record: sa.pool.ConnectionPoolEntry) -> None:
+        """A new connection: full sync, and which log and index it has opened."""
+        (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA trusted_schema = OFF")
+        if mode == "wal" and self._path is not None:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            record.info["beside"] = _beside(self._path)
+
+    def _same_files(self, held: sa.PoolProxiedConnection) -> None:
+        """A file that was moved away takes its writes with it: they would be durable, and lost. So would those under two names."""
+        if self._path is None:
+            return
+        if _identity(self._path) != self._file:
             raise TamperError(
                 f"The file of the book, {self._path}, was removed or replaced while it was open: put it back, and open it again."
             )
+        if "beside" in held.info and held.info["beside"] != _beside(self._path):
+            raise TamperError(
+                f"The log of the book, {self._path}-wal, or its index was removed or replaced while it was open: close it in every "
+                "process, and open it again. What was just asked is not in the book."
+            )
+        _check_name(self._path)
+
+    # -------------------------------------------------------------------------------------------- forks
+
+    def about_to_fork(self) -> None:
+        """No transaction begins any more."""
+        self._gate.shut()
+
+    def drained(self) -> bool:
+        """Wait until none runs, and close every connection; whether that could be done."""
+        done = self._gate.drained(WAIT_SECONDS)
+        self._engine.dispose(close=done)
+        return done
+
+    def forked(self, *, child: bool, clean: bool) -> None:
+        """Go on, here and in the child: each with connections of its own."""
+        if child:
+            self._gate = _Gate()
+            if not clean and self._path is not None:
+                _LEFT_OPEN.add(self._path)
+        else:
+            self._gate.open()
 
     def _failed(self, error: Exception) -> LedgerError:
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) else error
         return LedgerError(f"The book {self.url} cannot be used: {_sqlite_words(cause)}")
 
 
+class _Gate:
+    """Counts who is inside, and can be shut until all are out."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition(threading.Lock())
+        self._inside: list[int] = []
+        self._shut = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._shut:
+                self._changed.wait()
+            self._inside.append(threading.get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._inside.remove(threading.get_ident())
+            self._changed.notify_all()
+
+    def shut(self) -> None:
+        """Nobody enters."""
+        with self._changed:
+            self._shut = True
+
+    def drained(self, seconds: float) -> bool:
+        """Whether all are out, after so long at most; at once where it is this very thread that is inside."""
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while self._inside and threading.get_ident() not in self._inside and time.monotonic() < deadline:
+                self._changed.wait(0.05)
+            return not self._inside
+
+    def open(self) -> None:
+        """Whoever waits enters."""
+        with self._changed:
+            self._shut = False
+            self._changed.notify_all()
+
+
+_FILES: weakref.WeakSet[_Sqlite] = weakref.WeakSet()
+"""Every file that is open in this process."""
+_LEFT_OPEN: set[Path] = set()
+"""Files that a thread of the parent was using at the fork: SQLite in this process takes the parent's locks for its own."""
+_forks = threading.Lock()
+_drained: dict[_Sqlite, bool] = {}
+
+
+def _before_fork() -> None:
+    """Close what SQLite forbids to carry over.
+
+    A child with a connection believes that it holds its parent's locks. When the parent then closes the book, it removes
+    the log that the child writes to: charges would be answered, and lost.
+    """
+    _forks.acquire()
+    stores = list(_FILES)
+    for store in stores:
+        store.about_to_fork()
+    _drained.update((store, store.drained()) for store in stores)
+
+
+def _after_fork(*, child: bool) -> None:
+    for store, clean in _drained.items():
+        store.forked(child=child, clean=clean)
+    _drained.clear()
+    _forks.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(child=False), after_in_child=lambda: _after_fork(child=True))
+
+
 def _check_place(path: Path, *, create: bool) -> None:
-    if not path.parent.is_dir():
-        raise LedgerError(f"The folder {path.parent} of the book does not exist: make it, or give another place.")
-    if not path.exists() and not create:
-        raise LedgerError(f"There is no book at {path}: make one with  dither ledger open sqlite:///{path.name}.")
+    try:
+        if not path.parent.is_dir():
+            raise LedgerError(f"The folder {path.parent} of the book does not exist: make it, or give another place.")
+        if not path.exists() and not create:
+            raise LedgerError(f"There is no book at {path}: make one with  dither ledger open sqlite:///{path.name}.")
+    except OSError:
+        raise LedgerError(f"The folder {path.parent} of the book cannot be entered: give the right to it, or give another place.") from None
+    _check_name(path)
+
+
+def _check_name(path: Path) -> None:
+    """Under another name the same file has another log, and two writers would not see each other."""
+    try:
+        names = path.stat().st_nlink
+    except OSError:
+        return
+    if names > 1:
+        raise LedgerError(f"The file of the book, {path}, has {names} names (hard links): remove the others, or make copies of them.")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -252,10 +393,10 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _full_sync(connection: sqlite3.Connection, _record: object) -> None:
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA trusted_schema = OFF")
+def _beside(path: Path) -> tuple[object, object]:
+    """The log and its index, as SQLite names them: beside what a link points at."""
+    real = os.path.realpath(path)
+    return _identity(Path(f"{real}-wal")), _identity(Path(f"{real}-shm"))
 
 
 def _sqlite_words(error: object) -> str:
