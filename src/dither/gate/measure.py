@@ -17,7 +17,8 @@ blocks, meets the conditions, and which number or group it holds. Only then the 
 unit in their places: the rows of any other unit v, and their order among themselves, stay what they were. Which rows of v are
 kept is a function of just that sequence, hence unchanged. So between neighbours only the kept rows of u differ: at most
 ``rows_per_unit`` of them go (add_remove), or go and as many others come (replace), which is what
-``noise.sensitivity.Contribution`` says. A row without a key belongs to nobody and is left out.
+``noise.sensitivity.Contribution`` says. A row without a key belongs to nobody and is left out. Two keys are never taken for one,
+nor one for two (``rows.KEYS``): else u's rows would take places of v's.
 
 **Where units have rows in several blocks** and several are charged, a limit per block promises that the rows of a unit in *one*
 block stay hidden. Taking them away may let later rows of the same unit, in other charged blocks, take their places: at most
@@ -270,6 +271,11 @@ def _contribution(fields: Fields, facts: Facts, blocks: Sequence[str]) -> Contri
         raise InputError(
             f"The unit is one {unit.key}, who may have many rows: say with 'rows_per_unit' how many of them to use at most, "
             "by what is publicly known of such data."
+        )
+    if any(c.name == unit.key and c.type == "timestamp" for c in facts.columns):
+        raise InputError(
+            f"The key {shown(unit.key)} is declared as timestamp: expected text, int, float, bool or date, for two moments within a "
+            "microsecond would pass for one unit."
         )
     most = 1 if rows is None else checks.count("rows_per_unit", rows, high=ROWS_MAX)
     reaching = unit.key is not None and not facts.disjoint and len(blocks) > 1

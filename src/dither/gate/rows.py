@@ -6,10 +6,10 @@ cell ends on its line: a quote left open spoils its own row and not those behind
 * a line with another number of cells than the header, with quotes that do not close, or longer than ``LINE_MAX``;
 * an empty line.
 
-A cell that does not hold what its column's type says (or holds nothing, or NaN) is *missing*, None. Bytes that are not UTF-8
-are kept apart, so that two different keys stay two. Which files there are, and their headers and Parquet schemas, is public: do not
-keep a file for each unit. Time and memory grow with the number of rows: do not let those who may
-not know it measure them.
+A cell that does not hold what its column's type says (or holds nothing, or NaN) is *missing*, None. Keys are told apart to the
+last digit (``KEYS``) and to the last byte, UTF-8 or not, so that two different ones stay two. Which files there are, and their
+headers and Parquet schemas, is public: do not keep a file for each unit. Time and memory grow with the number of rows: do not let
+those who may not know it measure them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, Self, TypeAlias, cast
@@ -123,6 +123,35 @@ MEANINGS: Final[Mapping[Type, Callable[[Cell], Meaning | None]]] = {
 """What a cell of each type means; None where it means nothing."""
 
 
+def _exact_number(cell: Cell) -> int | float | Decimal | None:
+    """A finite number with all of its digits, where ``_number`` takes the nearest float."""
+    if isinstance(cell, str):
+        try:
+            found = Decimal(cell)
+        except InvalidOperation:
+            return None
+        return found if found.is_finite() else None
+    if isinstance(cell, float | Decimal):
+        return cell if math.isfinite(cell) else None
+    return int(cell) if isinstance(cell, int) else None
+
+
+def _exact_whole(cell: Cell) -> int | float | Decimal | None:
+    found = _exact_number(cell)
+    if isinstance(found, Decimal):
+        return found if found == found.to_integral_value() else None
+    return found if isinstance(found, int) or (found is not None and found.is_integer()) else None
+
+
+KEYS: Final[Mapping[Type, Callable[[Cell], Meaning | Decimal | None]]] = {
+    **{kind: read for kind, read in MEANINGS.items() if kind != "timestamp"},
+    "int": _exact_whole,
+    "float": _exact_number,
+}
+"""Whose row it is. Two keys that were taken for one would share the rows that one unit may have, and one of them would then decide which
+rows of the other count: so numbers too large for a float, or too near to each other, are as many as are written."""
+
+
 def typed(kind: Type, value: object, name: str = "values") -> Value:
     """A public value that a column of that type can hold, as YAML writes it.
 
@@ -220,6 +249,7 @@ class _Parquet:
 
     file: Any
     names: list[str]
+    kinds: Mapping[str, str]
 
     def batches(self, columns: Sequence[str]) -> Iterator[list[tuple[Cell, ...]]]:
         for batch in self.file.iter_batches(batch_size=_BATCH, columns=list(dict.fromkeys(columns))):
@@ -274,14 +304,16 @@ def _opened_parquet(path: Path, wanted: Sequence[str]) -> _Parquet:
         *(types.is_integer, types.is_floating, types.is_decimal, types.is_boolean, types.is_timestamp, types.is_date),
         *(types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_null),
     )
+    kinds = {}
     for column in file.schema_arrow:
         kind = column.type.value_type if types.is_dictionary(column.type) else column.type
+        kinds[column.name] = "whole numbers" if types.is_integer(kind) else "texts" if any(c(kind) for c in readable[6:10]) else str(kind)
         if column.name in wanted and not any(check(kind) for check in readable):
             file.close()
             raise InputError(
                 f"The column {shown(column.name)} is of the Parquet type {kind}: expected numbers, texts, booleans, dates or times."
             )
-    return _Parquet(file, list(file.schema_arrow.names))
+    return _Parquet(file, list(file.schema_arrow.names), kinds)
 
 
 class Table:
@@ -330,8 +362,26 @@ def open_table(facts: Facts) -> Table:
                     what = "has no column" if name not in part.names else "has more than one column"
                     # the names that are there are not told: without a header they would be a row
                     raise InputError(f"{shown(path.name)} {what} {shown(name)}, which is declared: expected one, named in the first line.")
+        _check_key(facts, [part.kinds for part in parts if isinstance(part, _Parquet)])
         stack.pop_all()
     return Table(parts)
+
+
+def _check_key(facts: Facts, files: Sequence[Mapping[str, str]]) -> None:
+    """A key that is read as a text must be written alike everywhere: 7 of one file and 7.0 of another are one unit."""
+    key = None if facts.unit is None else facts.unit.key
+    if key is None or any(c.name == key and c.type != "text" for c in facts.columns):
+        return
+    found = sorted({kinds[key] for kinds in files} - {"null"})
+    if len(found) > 1:
+        raise InputError(
+            f"The key {shown(key)} is not of one type in all files of {shown(facts.source)} (found {', '.join(found)}), so one unit would "
+            "pass for two: write them alike, or declare the column as int."
+        )
+    if found and found[0].startswith("timestamp[ns"):
+        raise InputError(
+            f"The key {shown(key)} is of the Parquet type {found[0]}: expected microseconds at most, or whole numbers or texts."
+        )
 
 
 def _paths(path: Path, source: str) -> list[Path]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from dither.core.errors import InputError, UnknownNameError, shown
 from dither.gate.engines import Column, Facts, Type, Value
-from dither.gate.rows import MEANINGS, Cell, Meaning, Table, moment, typed
+from dither.gate.rows import KEYS, MEANINGS, Cell, Table, moment, typed
 from dither.ledger.blocks import Blocks
 
 Read: TypeAlias = Callable[[Cell], Any]
@@ -34,7 +34,7 @@ class Rows:
         key = self.facts.unit.key if self.facts.unit is not None else None
         names = [name for name, _ in tests] + [name for name in (column, key) if name is not None]
         checked, at = tuple(enumerate(check for _, check in tests)), len(tests)
-        owner_of, most, seen = _key(self.facts, key), self.most, {}  # type: Any, int, dict[Meaning, int]
+        owner_of, most, seen = _key(self.facts, key), self.most, {}  # type: Any, int, dict[object, int]
         for rows in data.batches(names):
             kept: list[Any] = []
             for row in rows:
@@ -53,10 +53,10 @@ class Rows:
             yield kept
 
 
-def _key(facts: Facts, key: str | None) -> Callable[[Cell], Meaning | None]:
+def _key(facts: Facts, key: str | None) -> Callable[[Cell], Any]:
     """The value of the key, so that 7 and 07 are one where it is declared as a number; texts are told apart to the letter."""
     declared = [c.type for c in facts.columns if c.name == key]
-    return MEANINGS[declared[0] if declared else "text"]
+    return KEYS[declared[0] if declared else "text"]
 
 
 def _inside(division: Blocks, blocks: Sequence[str]) -> Callable[[Cell], bool]:

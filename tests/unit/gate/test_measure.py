@@ -332,6 +332,76 @@ def test_keys_that_are_no_text_stay_apart(tmp_path):
     assert len(added(facts(tmp_path, key="user"), "count", rows_per_unit=1)) == 3
 
 
+def one_unit_moves(folder, source, declared):
+    """How far the histogram of cities moves when the first unit leaves, of two whose keys are nearly alike; its noise is for 1."""
+    known = facts(folder, key="user", source=source, columns=(COLUMNS[0], *((Column(name="user", type=declared),) if declared else ())))
+    return np.bincount(added(known, "histogram", "city", rows_per_unit=1), minlength=2)
+
+
+@pytest.mark.parametrize(
+    ("declared", "first", "second"),
+    [
+        ("int", "9007199254740993.0", "9007199254740992"),
+        ("int", "1e999", "2e999"),
+        ("int", "inf", "1e999"),
+        ("int", "9" * 5_000, "8" * 5_000),
+        ("int", "1e-400", "0"),
+        ("float", "0.1", "0.10000000000000000001"),
+        ("float", "1e999", "2e999"),
+        ("float", "-inf", "-1e999"),
+        ("float", "9" * 400, "8" * 400),
+    ],
+)
+def test_no_two_keys_are_taken_for_one(tmp_path, declared, first, second):
+    """Else the second unit's row takes the place of the first one's: one unit leaves, and two groups change."""
+    lines = [f"{first},Delhi,1,1,1,,", f"{second},Pune,1,1,1,,"]
+    both = one_unit_moves(written(tmp_path, lines), "t.csv", declared)
+    assert np.abs(both - one_unit_moves(written(tmp_path, lines[1:]), "t.csv", declared)).sum() <= 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "kind", "keys"),
+    [
+        ("int", pa.decimal128(38, 0), [Decimal(2**53 + 1), Decimal(2**53)]),
+        ("float", pa.decimal128(38, 1), [Decimal(2**53 + 1), Decimal(2**53)]),
+        (None, pa.decimal128(38, 0), [Decimal(2**53 + 1), Decimal(2**53)]),
+        ("int", pa.uint64(), [2**63 + 1, 2**63]),
+        ("int", pa.float64(), [math.inf, 1.0]),
+        (None, pa.float64(), [math.inf, -math.inf]),
+        ("text", pa.timestamp("us"), [1, 2]),
+    ],
+)
+def test_no_two_keys_of_a_parquet_file_are_taken_for_one(tmp_path, declared, kind, keys):
+    held = table(user=pa.array(keys, kind), city=["Delhi", "Pune"])
+    pq.write_table(held, tmp_path / "a.parquet")
+    pq.write_table(held[1:], tmp_path / "b.parquet")
+    both, one = (one_unit_moves(tmp_path, name, declared) for name in ("a.parquet", "b.parquet"))
+    assert np.abs(both - one).sum() <= 1
+
+
+def test_a_key_that_could_not_be_told_apart_is_refused(tmp_path):
+    columns = (COLUMNS[0], Column(name="user", type="timestamp"))
+    with pytest.raises(InputError, match="declared as timestamp: expected text, int"):
+        planned(facts(tmp_path, key="user", columns=columns), "count", rows_per_unit=1)
+    pq.write_table(table(user=pa.array([1, 2], pa.timestamp("ns")), city=["Delhi", "Pune"]), tmp_path / "t.parquet")
+    with pytest.raises(InputError, match=r"Parquet type timestamp\[ns\]: expected microseconds"):
+        measure.open(facts(tmp_path, key="user", source="t.parquet", columns=COLUMNS[:1]))
+    assert one_unit_moves(tmp_path, "t.parquet", "date").tolist() == [1, 0]  # both are of one day, which is the unit
+
+
+def test_a_key_of_two_types_is_not_two_units(tmp_path):
+    """Whole numbers turn into floats where a writer meets a missing one: 7 of one month would be 7.0 of the next."""
+    (tmp_path / "t").mkdir()
+    for i, kind in enumerate((pa.int64(), pa.float64())):
+        pq.write_table(table(user=pa.array([7], kind), city=["Delhi"]), tmp_path / "t" / f"{i}.parquet")
+    with pytest.raises(InputError, match=r"not of one type in all files of 't' \(found double, whole numbers\)"):
+        measure.open(facts(tmp_path, key="user", source="t", columns=COLUMNS[:1]))
+    assert one_unit_moves(tmp_path, "t", "int").tolist() == [1, 0]
+    pq.write_table(table(user=pa.array([7], pa.int8()).dictionary_encode(), city=["Delhi"]), tmp_path / "t" / "1.parquet")
+    pq.write_table(table(user=pa.nulls(1), city=["Delhi"]), tmp_path / "t" / "2.parquet")
+    assert one_unit_moves(tmp_path, "t", None).tolist() == [1, 0]
+
+
 def test_a_keyed_unit_needs_a_bound(tmp_path):
     known = facts(tmp_path, key="user")
     with pytest.raises(InputError, match="rows_per_unit"):
