@@ -29,6 +29,8 @@ class Terms:
     """Everything that was agreed up to entry ``at``; limits as they stand after moves, ``granted`` as they were made."""
 
     at: int = -1
+    head: str = ""
+    """The hash of that entry: numbers alone may have been given anew, after a crash or by a hand."""
     book: str = ""
     public_key: str | None = None
     datasets: Mapping[str, Dataset] = field(default_factory=dict)
@@ -39,13 +41,13 @@ class Terms:
     _held: Mapping[tuple[Account, str], tuple[str, ...]] = field(default_factory=dict)
     _gauges: dict[str, Gauge] = field(default_factory=dict, compare=False, repr=False)
 
-    def after(self, entries: Iterable[tuple[int, Mapping[str, Any]]]) -> Terms:
-        """What is agreed once these entries, whose numbers rise, are written."""
-        at, book, public_key, accounts = self.at, self.book, self.public_key, set(self.accounts)
+    def after(self, entries: Iterable[tuple[int, str, Mapping[str, Any]]]) -> Terms:
+        """What is agreed once these entries, whose numbers rise, are written: number, hash and fields of each."""
+        at, head, book, public_key, accounts = self.at, self.head, self.book, self.public_key, set(self.accounts)
         datasets, limits, granted = dict(self.datasets), dict(self.limits), dict(self.granted)
         looks, held = dict(self._looks), dict(self._held)
-        for n, body in entries:
-            at = n
+        for n, digest, body in entries:
+            at, head = n, digest
             match body["kind"]:
                 case "open":
                     book, public_key = body["book"], body["public_key"]
@@ -67,6 +69,7 @@ class Terms:
                     raise AssertionError(f"unreachable: an entry of kind {other} changes no terms")
         return Terms(
             at=at,
+            head=head,
             book=book,
             public_key=public_key,
             datasets=MappingProxyType(datasets),

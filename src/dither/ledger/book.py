@@ -20,6 +20,7 @@ import importlib.metadata
 import os
 import platform
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -91,9 +92,11 @@ class Ledger(Reader):
         self._queue = threading.Lock()
         self._deciding = False
         self._written: OrderedDict[str, Written] = OrderedDict()
-        self._holder, self._pid = holders.here(), os.getpid()
+        self._holder = holders.here()
         self._telling: threading.Thread | None = None
-        self._closed = False
+        self._closed = self._readonly = False
+        self._seen: tuple[int, str] | None = None  # the newest entry that was written here, and is durable
+        _LEDGERS.add(self)
 
     # -------------------------------------------------------------------------------------------- opening
 
@@ -129,6 +132,7 @@ class Ledger(Reader):
     def _unlock(self, key: Path | None, anchor: Path | None, *, readonly: bool) -> None:
         """Find out whose book it is, open its key, compare the anchor, settle what the dead left."""
         (first,) = self.store.read(("SELECT line FROM entries WHERE n = 0", ()))
+        self._readonly = readonly
         if not first and readonly:
             raise LedgerError(f"There is no book in {self.store.url}: make one with  dither ledger open {self.store.url}.")
         if not first:
@@ -165,7 +169,7 @@ class Ledger(Reader):
             self._sealer = None
             return
         if self._sealer is None:
-            if key is None or not key.exists():
+            if key is None or not _is_there(key):
                 place = "the variable DITHER_KEY or key=…" if key is None else str(key)
                 raise LedgerError(
                     f"The signing key of the book {self.store.url} is missing: expected it at {place}. Restore it, or open it read-only."
@@ -205,15 +209,19 @@ class Ledger(Reader):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
+    def _forked(self) -> None:
+        """In a forked child: the parent's locks may be held by threads that are not here, and its charges are not this process's."""
+        self._queue, self._waiting, self._deciding = threading.Lock(), [], False
+        self._holder, self._telling = holders.here(), None
+
     # -------------------------------------------------------------------------------------------- transactions
 
     def _do(self, work: Callable[[Desk], T], ids: Sequence[str] = (), wanted: Sequence[Key] = ()) -> T:
         """Decide in a transaction, together with whoever else waits for one."""
         if self._closed:
             raise LedgerError("This ledger is closed: open it again.")
-        if os.getpid() != self._pid:  # a forked child: its parent's locks may be held by threads that are not here
-            self._queue, self._waiting, self._deciding = threading.Lock(), [], False
-            self._holder, self._pid, self._telling = holders.here(), os.getpid(), None
+        if self._readonly:
+            raise LedgerError(f"The book {self.url} is open read-only: open it without readonly to write to it.")
         job = _Job(work, ids, wanted)
         try:
             with self._queue:
@@ -234,12 +242,17 @@ class Ledger(Reader):
         return cast("T", job.result)
 
     def _lead(self, job: _Job) -> None:
-        """Decide for all who wait, wake them, and hand over to one of those who came meanwhile."""
-        with self._queue:
-            self._waiting.remove(job)
-            batch = [job, *self._waiting[: _BATCH - 1]]
-            self._waiting = self._waiting[_BATCH - 1 :]
+        """Decide for all who wait, wake them, and hand over to one of those who came meanwhile.
+
+        Whoever is woken undecided, because who led was interrupted, decides alone: every job may be done twice.
+        """
+        batch = [job]
         try:
+            with self._queue:
+                if job in self._waiting:
+                    self._waiting.remove(job)
+                batch += self._waiting[: _BATCH - 1]
+                del self._waiting[: _BATCH - 1]
             self._run(batch)
         finally:
             with self._queue:
@@ -260,7 +273,7 @@ class Ledger(Reader):
         """One transaction for all; what fails in it fails for all, and what is refused for one is refused for that one."""
 
         def together(turn: Any) -> Desk:  # noqa: ANN401 - a Turn of either store
-            desk = Desk(turn, self._terms, now=self._moment(), by=self.actor, holder=self._holder, sealer=self._sealer)
+            desk = Desk(turn, self._terms, now=self._moment(), by=self.actor, holder=self._holder, sealer=self._sealer, seen=self._seen)
             desk.start([name for job in batch for name in job.ids], [key for job in batch for key in job.wanted])
             for job in batch:
                 job.result = job.error = None
@@ -282,14 +295,14 @@ class Ledger(Reader):
             desk.finish()
             return desk
 
-        before = self._terms
         try:
             desk = self.store.write(together)
             self._terms = desk.terms
+            if desk.n >= 0:
+                self._seen = max(self._seen or (-1, ""), (desk.n, desk.head))
             if self._anchor is not None and desk.n >= 0:
                 self._anchor.anchor(desk.n, desk.head, moment("at", desk.at))
         except BaseException as error:
-            self._terms = Terms() if self._terms is before else self._terms  # what was read may not have lasted
             for job in batch:
                 job.error = (
                     error if isinstance(error, DitherError) else LedgerError("The ledger was interrupted: try again with the same id.")
@@ -461,8 +474,10 @@ class Ledger(Reader):
     def _tell(self) -> None:
         """Tell in the background: a charge waits for no webhook."""
         if self._channels and (self._telling is None or not self._telling.is_alive()) and not self._closed:
-            self._telling = threading.Thread(target=self._told_quietly, name="dither-alerts", daemon=True)
-            self._telling.start()
+            made = threading.Thread(target=self._told_quietly, name="dither-alerts", daemon=True)
+            with suppress(RuntimeError):  # no thread is to be had now: told at the next deliver_pending
+                made.start()
+                self._telling = made
 
     def _told_quietly(self) -> None:
         with suppress(LedgerError):  # told at the next deliver_pending
@@ -504,6 +519,24 @@ class Ledger(Reader):
 
 
 # ------------------------------------------------------------------------------------------------ small things
+
+
+_LEDGERS: weakref.WeakSet[Ledger] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for ledger in list(_LEDGERS):
+        ledger._forked()  # noqa: SLF001 - of this very module
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _now() -> datetime:

@@ -7,7 +7,7 @@ together, or nothing. A rule looks first and writes last, so a refusal leaves no
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
@@ -30,10 +30,11 @@ Key: TypeAlias = tuple[str, str]
 """A balance: a limit's id and a block, "" for the whole dataset."""
 _ASKED = 400
 
-TAIL: Final = "SELECT n, at, hash, terms FROM entries ORDER BY n DESC LIMIT 1"
+TAIL: Final = "SELECT n, at, hash, terms, (SELECT t.hash FROM entries t WHERE t.n = e.terms) FROM entries e ORDER BY n DESC LIMIT 1"
+_SEEN = "SELECT hash FROM entries WHERE n = ?"
 _CHARGES = "SELECT id, digest, state, reserve_n, holder, told FROM charges WHERE id IN ({})"
 _BALANCES = "SELECT limit_id, block, spent, events, alerted FROM balances WHERE limit_id = ? AND block IN ({})"
-_NEW_TERMS = "SELECT n, line FROM entries WHERE n = terms AND n > ? ORDER BY n"
+_TERMS = "SELECT n, hash, line FROM entries WHERE n = terms AND n >= ? ORDER BY n"
 
 _ADD_ENTRY = "INSERT INTO entries (n, kind, charge, at, terms, hash, line) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ADD_CHARGE = (
@@ -155,9 +156,19 @@ def held(row: Sequence[Any]) -> Held:
 class Desk:
     """The book as one transaction sees and changes it."""
 
-    def __init__(self, turn: Turn, terms: Terms, *, now: datetime, by: str, holder: str, sealer: seal.Sealer | None) -> None:
+    def __init__(
+        self,
+        turn: Turn,
+        terms: Terms,
+        *,
+        now: datetime,
+        by: str,
+        holder: str,
+        sealer: seal.Sealer | None,
+        seen: tuple[int, str] | None = None,
+    ) -> None:
         self.turn, self.terms, self.holder = turn, terms, holder
-        self._by, self._sealer = by, sealer
+        self._by, self._sealer, self._seen = by, sealer, seen
         self._now = stamp(now)
         self.n, self.at, self.head, self._terms_n = -1, "", entries.GENESIS, -1
         self._held: dict[str, Held | None] = {}
@@ -175,12 +186,19 @@ class Desk:
     def start(self, ids: Iterable[str], wanted: Iterable[Key]) -> None:
         """Read the end of the book and, in the same round, whatever is likely to be needed; terms that are old are read anew."""
         ids, wanted = list(dict.fromkeys(ids)), list(dict.fromkeys(wanted))
-        asked = [(TAIL, ()), *_charge_queries(ids), *_balance_queries(wanted)]
-        (tail, *found) = self.turn.ask(*asked)
+        n, head = self._seen or (-1, "")
+        asked = [(TAIL, ()), (_SEEN, (n,)), *_charge_queries(ids), *_balance_queries(wanted)]
+        (tail, seen, *found) = self.turn.ask(*asked)
+        if n >= 0 and [row[0] for row in seen] != [head]:
+            raise TamperError(
+                f"Entry {n} of the book is no longer there as this process wrote it: the book was put back to an older state, or "
+                "rewritten. Restore the true one; what was spent since then counts as spent."
+            )
+        now = ""
         if tail:
-            self.n, self.at, self.head, self._terms_n = tail[0]
-        if self._terms_n != self.terms.at:
-            self.terms = read_terms(self.turn, self.terms if self.terms.at < self._terms_n else Terms())
+            self.n, self.at, self.head, self._terms_n, now = tail[0]
+        if now != self.terms.head:
+            self.terms = read_terms(self.turn.ask, self.terms)
         self._take(ids, wanted, [row for rows in found for row in rows])
 
     def _take(self, ids: Iterable[str], wanted: Iterable[Key], rows: Iterable[Sequence[Any]]) -> None:
@@ -243,7 +261,7 @@ class Desk:
         self.n, self.head = n, sha256(line.encode("ascii")).hexdigest()
         if kind in entries.TERMS:
             self._terms_n = n
-            self.terms = self.terms.after([(n, body)])
+            self.terms = self.terms.after([(n, self.head, body)])
         self.news += kind in {"alert", "refusal"}
         self._new_entries.append(_Entry(n, kind, charge, self.at, self._terms_n, self.head, line))
         return n, self.head, self.at
@@ -313,10 +331,13 @@ class Desk:
         )
 
 
-def read_terms(turn: Turn, known: Terms) -> Terms:
-    """What is agreed by all entries."""
-    (rows,) = turn.ask((_NEW_TERMS, (known.at,)))
-    return known.after([(n, entries.parse(line)) for n, line in rows])
+def read_terms(ask: Callable[[Query], list[list[Any]]], known: Terms) -> Terms:
+    """What is agreed by all entries; only those after what is known are read, if that still stands."""
+    (rows,) = ask((_TERMS, (known.at,)))
+    if known.at >= 0 and (not rows or (rows[0][0], rows[0][1]) != (known.at, known.head)):
+        known = Terms()
+        (rows,) = ask((_TERMS, (known.at,)))
+    return known.after([(n, head, entries.parse(line)) for n, head, line in rows if n > known.at])
 
 
 def _charge_queries(ids: Sequence[str]) -> list[Query]:

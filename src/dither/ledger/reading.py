@@ -67,11 +67,10 @@ class Reader:
     def _refresh(self) -> Terms:
         """The terms as they stand now."""
         (newest,) = self.store.read((desks.TAIL, ()))
-        at = newest[0][3] if newest else -1
-        if at != self._terms.at:
-            (rows,) = self.store.read(("SELECT n, line FROM entries WHERE n = terms ORDER BY n", ()))
-            self._terms = Terms().after([(n, entries.parse(line)) for n, line in rows])
-        return self._terms
+        known = self._terms  # a writer may set it anew at any time; whoever decides looks again, inside its transaction
+        if (newest[0][4] if newest else "") != known.head:
+            self._terms = known = desks.read_terms(self.store.read, known)
+        return known
 
     # -------------------------------------------------------------------------------------------- one charge, read
 
@@ -141,7 +140,7 @@ class Reader:
     def tail(self) -> tuple[int, str, str]:
         """The newest entry: its number, hash and time."""
         (rows,) = self.store.read((desks.TAIL, ()))
-        n, at, head, _ = rows[0]
+        n, at, head, *_ = rows[0]
         return n, head, at
 
     def lines(self, first: int = 0, last: int | None = None) -> Iterator[str]:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from dither.core import events as ev
-from dither.core.errors import LedgerError, RefusedError, TamperError
+from dither.core.errors import LedgerError, OverBudgetError, RefusedError, TamperError
 from dither.core.plans import Charge, State
 from dither.core.units import PrivacyUnit
+from dither.ledger.alerts import File
 from dither.ledger.book import Ledger
 from dither.ledger.terms import Dataset
 
@@ -174,3 +177,94 @@ def test_a_link_to_the_file_is_the_same_book(url: str, tmp_path: Path):
         for turn in range(4):
             (one, two)[turn % 2].reserve(charge(f"c{turn}"))
         assert one.balance("acme").share == 1.0
+
+
+# ------------------------------------------------------------------------------------------------ what is not as it was
+
+
+def test_a_book_that_is_open_to_read_is_not_written(url: str, tmp_path: Path):
+    with Ledger.open(url) as ledger:
+        ledger.reserve(charge("c1"))
+        before = list(ledger.lines())
+    (tmp_path / "book.db.key").unlink()
+    with Ledger.open(url, readonly=True) as ledger:
+        for attempt in (
+            lambda: ledger.reserve(charge("c2")),
+            lambda: ledger.commit("c1"),
+            lambda: ledger.void("c1", "no"),
+            lambda: ledger.grant("beta", "events", epsilon=9),
+            lambda: ledger.add_account("beta"),
+        ):
+            with pytest.raises(LedgerError, match="open read-only"):
+                attempt()
+        assert list(ledger.lines()) == before
+
+
+def test_a_book_put_back_in_place_is_noticed_by_who_wrote_to_it(url: str, tmp_path: Path):
+    """The same file with older content: no inode changes, and no anchor is read while the book is open."""
+    with Ledger.open(url) as ledger:
+        ledger.reserve(charge("c1", 1.0))
+        edit(tmp_path, "DELETE FROM entries WHERE n > 3", "DELETE FROM charges", "DELETE FROM balances")
+        with pytest.raises(TamperError, match="put back to an older state, or rewritten"):
+            ledger.reserve(charge("c2", 1.0))
+        with Ledger.open(url) as other:
+            other.reserve(charge("c3"))
+        with pytest.raises(TamperError, match="put back to an older state, or rewritten"):
+            ledger.reserve(charge("c2", 0.5))
+
+
+def test_terms_that_were_read_and_did_not_last_are_not_used(url: str, tmp_path: Path):
+    """A server that dies forgets what was shown but not answered; the same numbers are then given to other entries."""
+    with Ledger.open(url) as reader:
+        with Ledger.open(url) as ledger:
+            newest = ledger.tail()[0]
+            ledger.grant("beta", "events", epsilon=8)
+        assert reader.terms().limits["L2"].filter.epsilon == 8
+        edit(tmp_path, f"DELETE FROM entries WHERE n > {newest}")
+        with Ledger.open(url) as ledger:
+            ledger.grant("beta", "events", epsilon=0.5)
+        with pytest.raises(OverBudgetError):
+            reader.reserve(charge("c1", 4.0, "beta"))
+        assert reader.terms().limits["L2"].filter.epsilon == 0.5
+
+
+def test_who_is_woken_undecided_decides_alone(url: str, monkeypatch: pytest.MonkeyPatch):
+    """An interrupt can strike whoever leads between any two steps; those who wait must neither hang nor be told nothing."""
+    with Ledger.open(url) as ledger:
+        run, calls = ledger._run, []
+
+        def interrupted(batch: list[object]) -> None:
+            calls.append(len(batch))
+            if len(calls) == 1:
+                while not ledger._waiting:
+                    time.sleep(0.001)
+                batch += ledger._waiting[:1]
+                del ledger._waiting[:1]
+                raise KeyboardInterrupt
+            run(batch)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(ledger, "_run", interrupted)
+
+        def lead() -> None:
+            with suppress(KeyboardInterrupt):
+                ledger.reserve(charge("c1"))
+
+        leader = threading.Thread(target=lead)
+        leader.start()
+        while not calls:
+            time.sleep(0.001)
+        assert ledger.reserve(charge("c2")).state is State.RESERVED
+        leader.join()
+        assert (ledger.state("c1"), ledger.state("c2")) == (None, State.RESERVED)
+        assert ledger.reserve(charge("c3")).state is State.RESERVED
+
+
+def test_no_thread_to_tell_with_is_no_failure_to_charge(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with Ledger.open(url, channels=[File(tmp_path / "alerts.jsonl")]) as ledger:
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+        assert ledger.reserve(charge("c1", 0.9)).state is State.RESERVED
+        monkeypatch.undo()
+        assert ledger.deliver_pending() == 2
