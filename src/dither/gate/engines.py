@@ -29,6 +29,8 @@ from dither.ledger.terms import Blocks, Dataset
 GROUP = "dither.engines"
 """The entry-point group through which an installed package adds engines."""
 PURPOSE_MAX = 800
+ID_MAX = 195
+"""A charge's is 200: five are kept for ``~2`` and so on, where a source did not open."""
 
 Type: TypeAlias = Literal["text", "int", "float", "bool", "date", "timestamp"]
 TYPES: tuple[str, ...] = get_args(Type)
@@ -140,7 +142,7 @@ class Request:
         if self.name != "":
             checks.text("name", self.name, limit=200)
         if self.id is not None:
-            checks.text("id", self.id, limit=200)
+            checks.text("id", self.id, limit=ID_MAX)
 
     @classmethod
     def of(cls, engine: str, *, account: object, options: Mapping[str, object] | None = None, **more: Any) -> Request:  # noqa: ANN401 - the other fields, checked above

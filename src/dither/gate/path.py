@@ -4,7 +4,7 @@ What a caller can rely on, whatever the engine does:
 
 * Before the receipt nothing is opened; a source that does not open gives the charge back (void), for no row was read.
 * From ``engine.run`` on every ending is spent: an exception, an interrupt, an exit. Then ``RunError`` says so and nothing else; the
-  exception itself, and the frames that saw rows, are let go.
+  exception itself, and the frames that saw rows, are let go. Nor is any warning shown while a run is on.
 * A release leaves only after it is committed, with its body, in one durable transaction. What is returned is read back from that
   body, so that the first answer and every later one under the same id are the same.
 * The same id with the same request gives the stored release: nothing is spent, opened or drawn.
@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import threading
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
@@ -107,7 +109,7 @@ def execute(ledger: Ledger, request: Request, facts: Facts, *, rng: Rng | None =
     data = _opened(ledger, reserved, engine, facts)
     try:
         return _settled(ledger, request, reserved, engine, plan, data, source)
-    except (DitherError, KeyboardInterrupt) as error:
+    except BaseException as error:  # noqa: BLE001 - it is raised again, bare
         error.__context__ = error.__cause__ = None  # neither what failed inside nor a frame that saw rows is handed on
         del data
         raise error.with_traceback(None) from None
@@ -211,8 +213,9 @@ def _settled(
     """Run and commit; whatever ends this early is spent."""
     name, ran = reserved.charge.id, False
     try:
-        made = _checked(engine.run(plan, data, rng), plan)
-        body = _body(request, reserved, plan, made)
+        with _SILENCE:
+            made = _checked(engine.run(plan, data, rng), plan, reserved.event)
+            body = _body(request, reserved, plan, made)
         ran = True
         receipt = ledger.commit(name, event=None if made.event == reserved.event else made.event, release=body)
     except BaseException as error:
@@ -229,14 +232,41 @@ def _settled(
     return _rebuilt(body, receipt)
 
 
-def _checked(made: Any, plan: Plan) -> Release[Any]:  # noqa: ANN401 - whatever the engine returned
-    """A release that is what was planned: nothing else is stored or leaves."""
-    if not isinstance(made, Release) or made.unit != plan.unit or made.plan_digest != plan.digest:
-        raise InputError("The engine returned no release of its plan.")
-    permitted = made.event == plan.event or (bool(getattr(plan, "stops_early", "")) and is_prefix(made.event, plan.event))
-    if not permitted:
+def _checked(given: Any, plan: Plan, reserved: Event) -> Release[Any]:  # noqa: ANN401 - whatever the engine returned
+    """A release that is what was planned and reserved, looked at once: nothing else is stored, paid or leaves."""
+    if not isinstance(given, Release):
+        raise InputError("The engine returned no release.")
+    made = Release(value=given.value, event=given.event, unit=given.unit, plan_digest=given.plan_digest, accuracy=given.accuracy)
+    if made.unit != plan.unit or made.plan_digest != plan.digest:
+        raise InputError("The engine returned a release of another plan.")
+    if made.event != reserved and not (getattr(plan, "stops_early", "") and is_prefix(made.event, reserved)):
         raise InputError("The engine ran another event than it planned.")
     return made
+
+
+class _Silence:
+    """No warnings, from the first run that starts to the last that ends: filters are the whole process's, not a thread's."""
+
+    def __init__(self) -> None:
+        self._lock, self._runs = threading.Lock(), 0
+        self._shown = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._runs == 0:
+                self._shown = warnings.catch_warnings()
+                self._shown.__enter__()
+                warnings.simplefilter("ignore")
+            self._runs += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._runs -= 1
+            if self._runs == 0:
+                self._shown.__exit__(None, None, None)
+
+
+_SILENCE: Final = _Silence()
 
 
 def _body(request: Request, reserved: _Reserved, plan: Plan, made: Release[Any]) -> str:

@@ -3,7 +3,9 @@
 import gc
 import json
 import signal
+import threading
 import traceback
+import warnings
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -223,6 +225,16 @@ def test_after_a_void_the_same_id_can_be_asked_again(ledger, engine):
     assert spent(ledger) == (0.25, 0)
 
 
+def test_a_long_id_can_be_asked_again_too(ledger, engine):
+    name = "x" * 195
+    with pytest.raises(InputError, match="expected a printable text of 1 to 195 characters"):
+        ask(engine, id=name + "x")
+    engine.opening = InputError("no such file")
+    for _ in range(2):
+        with pytest.raises(InputError, match="no such file"):
+            execute(ledger, ask(engine, id=name), FACTS)
+
+
 def test_a_void_that_cannot_be_written_leaves_the_charge_reserved(ledger, engine, monkeypatch):
     engine.opening = InputError("no such file")
     monkeypatch.setattr(ledger, "void", failing(LedgerError("disk full")))
@@ -386,6 +398,87 @@ def test_a_release_of_something_else_is_spent_and_does_not_leave(ledger, engine,
     assert spent(ledger) == (0.25, 0)
 
 
+class Changing(Release):
+    """A release whose event is another one whenever it is looked at."""
+
+    looked = None
+
+    @property
+    def event(self):
+        return ev.Repeat(ev.PureDp(0.25), 3 if next(Changing.looked) == 0 else 1)
+
+
+def test_a_release_is_looked_at_once(ledger, engine):
+    """Else a run of three steps could be stored, and paid, as one."""
+
+    def release(made):
+        Changing.looked = count()
+        changing = object.__new__(Changing)
+        for name in ("value", "unit", "plan_digest", "accuracy", "receipt"):
+            object.__setattr__(changing, name, getattr(made, name))
+        return changing
+
+    engine.planned, engine.release = Planned(event=ev.Repeat(ev.PureDp(0.25), 3)), release
+    made = execute(ledger, ask(engine), FACTS)
+    assert (type(made), made.event.count) == (Release, 3)
+    assert spent(ledger) == (0.75, 0)
+
+
+def test_what_ran_is_compared_with_what_was_reserved(ledger, engine):
+    """A plan whose event grows after it was charged runs for nothing."""
+
+    class Growing(Planned):
+        def __getattribute__(self, name):
+            grown = name == "event" and "run" in engine.asked
+            return ev.PureDp(0.5) if grown else super().__getattribute__(name)
+
+    engine.planned = Growing()
+    with run_error():
+        execute(ledger, ask(engine), FACTS)
+    assert spent(ledger) == (0.25, 0)
+
+
+@pytest.mark.parametrize("kind", [UserWarning, RuntimeWarning, ResourceWarning])
+def test_no_warning_of_a_run_is_shown(ledger, engine, kind):
+    """Shown, it may tell of rows; made an error (as here, by pytest), it would make the ending depend on them."""
+    engine.release = lambda made: warnings.warn(SECRET, kind, stacklevel=1) or made
+    before = warnings.filters[:]
+    assert execute(ledger, ask(engine), FACTS).value == 42
+    assert warnings.filters == before
+    with pytest.raises(kind, match="outside"):
+        warnings.warn("outside", kind, stacklevel=1)
+
+
+def test_warnings_stay_silent_until_the_last_run_has_ended(engine):
+    """Two runs at once: the end of the first shows nothing of the second, and after both everything is as before."""
+    before, first_in, second_in, first_out = warnings.filters[:], *(threading.Event() for _ in range(3))
+    told = []
+
+    def first():
+        with path._SILENCE:
+            first_in.set()
+            second_in.wait(60)
+        first_out.set()
+
+    def second():
+        first_in.wait(60)
+        with path._SILENCE:
+            second_in.set()
+            first_out.wait(60)
+            try:
+                warnings.warn(SECRET, stacklevel=1)
+            except UserWarning as error:
+                told.append(error)
+
+    threads = [threading.Thread(target=run) for run in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert told == []
+    assert warnings.filters == before
+
+
 @pytest.mark.parametrize("error", [LedgerError("disk full"), ConflictError("gone")])
 def test_what_could_not_be_committed_does_not_leave(ledger, engine, monkeypatch, error):
     try:
@@ -410,6 +503,19 @@ def test_a_failed_run_whose_commit_fails_stays_reserved(ledger, engine, monkeypa
     with pytest.raises(LedgerError, match="disk full") as caught:
         execute(ledger, ask(engine, id="r1"), FACTS)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+    assert spent(ledger) == (0.25, 0.25)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), MemoryError(), RecursionError(), OSError("disk"), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("fails", [True, False])
+def test_whatever_ends_a_commit_takes_nothing_of_the_run_with_it(ledger, engine, monkeypatch, error, fails):
+    engine.running = ValueError(SECRET) if fails else None
+    monkeypatch.setattr(ledger, "commit", failing(error))
+    with pytest.raises(type(error)) as caught:
+        execute(ledger, ask(engine, id="r1"), FACTS)
+    assert caught.value is error
+    assert (error.__context__, error.__cause__) == (None, None)
+    assert not any(isinstance(v, Source) for frame, _ in traceback.walk_tb(error.__traceback__) for v in frame.f_locals.values())
     assert spent(ledger) == (0.25, 0.25)
 
 
