@@ -209,8 +209,24 @@ def keys(dataset: Dataset, limit: Limit, blocks: tuple[str, ...]) -> tuple[str, 
     """
     if dataset.blocks is None:
         return (WHOLE,)
-    apart = bool(dataset.disjoint) and dataset.unit.neighbors is Neighbors.ADD_REMOVE
-    return blocks if apart or limit.per is Per.BLOCK else (WHOLE,)
+    return blocks if _apart(dataset) or limit.per is Per.BLOCK else (WHOLE,)
+
+
+def _apart(dataset: Dataset) -> bool:
+    """Whether neighbours differ in one block only."""
+    return bool(dataset.disjoint) and dataset.unit.neighbors is Neighbors.ADD_REMOVE
+
+
+def within(dataset: Dataset, limit: Limit, above: Limit) -> bool:
+    """Whether what ``above`` promises, as a filter over the same charges and more, is of the kind that ``limit`` promises.
+
+    >>> from dither.core.units import PrivacyUnit
+    >>> events = Dataset(name="events", unit=PrivacyUnit(dataset="events"))
+    >>> limit = Limit(id="L1", account=("acme",), dataset="events", filter=FilterSpec.of(1), per=Per.DATASET)
+    >>> within(events, limit, limit)
+    True
+    """
+    return dataset.blocks is None or _apart(dataset) or above.per is Per.DATASET or limit.per is Per.BLOCK
 
 
 def share_of(spec: FilterSpec, share: Fraction) -> FilterSpec:

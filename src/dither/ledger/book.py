@@ -15,7 +15,6 @@ answered before it is durable.
 
 from __future__ import annotations
 
-import getpass
 import importlib.metadata
 import os
 import platform
@@ -25,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -37,7 +36,7 @@ from dither.core.encoding import canonical_json, parse_json
 from dither.core.errors import DitherError, InputError, LedgerError, NotPriceableError, OverBudgetError, RefusedError, TamperError, shown
 from dither.core.plans import Charge, Receipt, State
 from dither.ledger import desk as desks
-from dither.ledger import entries, holders, rules, seal
+from dither.ledger import entries, holders, opening, rules, seal
 from dither.ledger.agreed import Terms
 from dither.ledger.alerts import Channel, send
 from dither.ledger.blocks import aware, moment
@@ -51,7 +50,6 @@ from dither.ledger.terms import Dataset, FilterSpec, Limit, exact, per
 T = TypeVar("T")
 
 ALERT_AT: Final = (0.5, 0.8, 0.95)
-KEY_VARIABLE: Final = "DITHER_KEY"  # the name of the variable that holds the key's path
 _BATCH = 128
 _REMEMBERED = 4_096
 _NEWS_MAX = 1_000
@@ -119,11 +117,15 @@ class Ledger(Reader):
         another place; a book in PostgreSQL is unsigned without one. ``anchor`` is a file kept elsewhere, against a book put back to
         an older state. ``readonly`` needs no key, writes no entry, and finds no dead holder.
         """
-        who = checks.text("actor", actor if actor is not None else _user(), limit=200)
+        who = checks.text("actor", actor if actor is not None else opening.user(), limit=200)
+        told = opening.told_by(channels)
+        if clock is not None and not callable(clock):
+            raise checks.refuse("clock", clock, "a function that gives the time, such as lambda: datetime.now(UTC)")
+        places = None if key is None else opening.place("key", key), None if anchor is None else opening.place("anchor", anchor)
         store = open_store(url, create=create and not readonly)
         try:
-            ledger = cls(store, channels=channels, actor=who, clock=clock or _now)
-            ledger._unlock(_key_path(store.url, key), None if anchor is None else Path(anchor), readonly=readonly)
+            ledger = cls(store, channels=told, actor=who, clock=clock or opening.now)
+            ledger._unlock(opening.key_path(store.url, places[0]), places[1], readonly=readonly)
         except BaseException:
             store.close()
             raise
@@ -169,7 +171,7 @@ class Ledger(Reader):
             self._sealer = None
             return
         if self._sealer is None:
-            if key is None or not _is_there(key):
+            if key is None or not opening.is_there(key):
                 place = "the variable DITHER_KEY or key=…" if key is None else str(key)
                 raise LedgerError(
                     f"The signing key of the book {self.store.url} is missing: expected it at {place}. Restore it, or open it read-only."
@@ -431,6 +433,8 @@ class Ledger(Reader):
         name = checks.text("id", charge_id, limit=200)
         if event is not None and not ev.is_event(event):
             raise checks.refuse("event", event, "an event, or None for the one reserved")
+        if release is not None and not isinstance(release, str):
+            raise checks.refuse("release", type(release).__name__, "canonical JSON text, or None")
         if release is not None and (len(release) > rules.RELEASE_MAX or canonical_json(parse_json(release)) != release):
             raise checks.refuse("release", type(release).__name__, f"canonical JSON text of at most {rules.RELEASE_MAX} characters")
         written = self._written.get(name)
@@ -530,32 +534,6 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()[:200] or "unknown"
-    except (KeyError, OSError, ImportError):
-        return "unknown"
-
-
-def _key_path(url: str, key: str | os.PathLike[str] | None) -> Path | None:
-    given = key if key is not None else os.environ.get(KEY_VARIABLE) or None
-    if given is not None:
-        return Path(given)
-    place = url.removeprefix("sqlite:///")
-    return Path(f"{place}.key") if url.startswith("sqlite:///") else None
 
 
 def _per(value: str) -> Any:  # noqa: ANN401 - a Per; the parameter of that name hides the function

@@ -74,6 +74,20 @@ class Reader:
 
     # -------------------------------------------------------------------------------------------- one charge, read
 
+    def _proved(self, kept: desks.Held, which: str) -> entries.Body:
+        """The entry that made a charge what its row says it is; TamperError where the two do not agree."""
+        (rows,) = self.store.read(
+            (f"SELECT e.n, e.hash, e.line FROM charges c JOIN entries e ON e.n = c.{which} WHERE c.id = ?", (kept.id,))  # noqa: S608 - a constant
+        )
+        n, head, line = rows[0] if rows else (-1, "", "")
+        kind = {State.RESERVED: "reserve", State.COMMITTED: "commit", State.VOIDED: "void"}[kept.state]
+        if rows and entries.hash_of(line) == head == kept.told["head"] and n == kept.told["entry"]:
+            body = entries.parse(line)
+            named = body.get("charge")
+            if body["kind"] == kind and (named["id"] if isinstance(named, dict) else named) == kept.id:
+                return body
+        raise TamperError(f"The row of charge {shown(kept.id)} is not what its entry says: verify the book.")
+
     def _charge(self, charge_id: str) -> tuple[desks.Held, Written]:
         name = checks.text("id", charge_id, limit=200)
         rows = self.store.read(
@@ -104,8 +118,8 @@ class Reader:
         (rows,) = self.store.read(("SELECT body FROM releases WHERE charge = ?", (charge_id,)))
         if not rows:
             return None
-        body = str(rows[0][0])
-        if f"sha256:{sha256(body.encode('ascii', 'replace')).hexdigest()}" != kept.told["release"]:
+        body, said = str(rows[0][0]), self._proved(kept, "settle_n").get("release")
+        if f"sha256:{sha256(body.encode('ascii', 'replace')).hexdigest()}" != said:
             raise TamperError(f"The release kept under charge {shown(charge_id)} is not the one that was committed: verify the book.")
         return body
 
@@ -114,6 +128,7 @@ class Reader:
         if self._sealer is None:
             raise LedgerError(f"The book {self.url} is open without its signing key: open it with key=… to sign a receipt.")
         kept, written = self._charge(charge_id)
+        self._proved(kept, "reserve_n" if kept.state is State.RESERVED else "settle_n")
         n, head, _ = self.tail()
         made = desks.receipt(kept, written.trust, written.charge, replayed=False)
         return seal.receipt_text(self._sealer, made, written.charge, book=self.book, head=(n, head))
@@ -175,7 +190,7 @@ class Reader:
         if name is not None:
             terms.account(name)
         if dataset is not None:
-            terms.dataset(dataset)
+            terms.dataset(checks.text("dataset", dataset))
         still: dict[Key, Units] = {}
         for (line,) in opened:
             written = Written.read(line, terms)
@@ -195,6 +210,8 @@ class Reader:
     def balance(self, account: object, dataset: str | None = None, block: str | None = None) -> Standing:
         """Where the limit stands that binds an account: of its own limits and those above it, the one of which most is used."""
         name = self._refresh().account(as_account(account))
+        if block is not None:
+            checks.text("block", block)
         above = set(lineage(name))
         found = [s for s in self.standings(dataset=dataset) if s.limit.account in above and (block is None or s.block in {block, WHOLE})]
         own = [s for s in found if s.limit.account == name] or found
@@ -212,7 +229,28 @@ class Reader:
                     limit.account: limit.filter.epsilon for limit in terms.limits.values() if limit.dataset == dataset and limit.per == how
                 }
                 made += _collusion(dataset, "" if how == "dataset" else " for each block", held)
-        return tuple(made)
+        return (*made, *self._late(terms))
+
+    def _late(self, terms: Terms) -> list[str]:
+        """Limits that were granted when charges below them had been made: what these cost is not in them."""
+        granted, charged = self.store.read(
+            ("SELECT line FROM entries WHERE n = terms AND kind = 'limit' ORDER BY n", ()),
+            ("SELECT account, dataset, min(reserve_n) FROM charges WHERE state <> 'voided' GROUP BY account, dataset", ()),
+        )
+        first = [(as_account(account), dataset, n) for account, dataset, n in charged]
+        made = []
+        for (line,) in granted:
+            body = entries.parse(line)
+            limit = terms.limits.get(body["limit"]["id"])
+            if limit is not None and any(
+                dataset == limit.dataset and account[: len(limit.account)] == limit.account and n < body["n"]
+                for account, dataset, n in first
+            ):
+                made.append(
+                    f"{limit.title[:1].upper()}{limit.title[1:]} was granted at {body['at']}, when charges below it had been made: it "
+                    "holds for what is charged from then on, and what was charged before comes on top."
+                )
+        return made
 
 
 def _standing(terms: Terms, limit: Limit, block: str, balance: Balance, still: Units | None) -> Standing:

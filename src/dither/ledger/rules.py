@@ -12,11 +12,20 @@ from dither.accounting import tables
 from dither.accounting._exact import UNITS
 from dither.core import checks
 from dither.core import events as ev
-from dither.core.errors import ConflictError, InputError, NotPriceableError, OverBudgetError, RefusedError, UnknownNameError, shown
+from dither.core.errors import (
+    ConflictError,
+    InputError,
+    NotPriceableError,
+    OverBudgetError,
+    RefusedError,
+    TamperError,
+    UnknownNameError,
+    shown,
+)
 from dither.core.plans import Charge, Receipt, State
 from dither.core.units import Trust
 from dither.ledger import entries
-from dither.ledger.agreed import WHOLE, Terms, share_of, shifted
+from dither.ledger.agreed import WHOLE, Terms, share_of, shifted, within
 from dither.ledger.blocks import listed, stamp
 from dither.ledger.desk import Balance, Desk, Held, Key, Written, all_keys, receipt
 from dither.ledger.gauge import Gauge, Units, added, taken
@@ -37,6 +46,9 @@ def reserve(desk: Desk, charge: Charge, digest: str, *, fewer: bool = False) -> 
         if known.digest != digest:
             raise ConflictError(f"The id {shown(charge.id)} already stands for another charge: use a new id for a new charge.")
         written = desk.written(charge.id, known.reserve_n)
+        less = replace(written.charge, event=charge.event) if fewer and is_prefix(written.charge.event, charge.event) else written.charge
+        if less != charge:
+            raise TamperError(f"The row of charge {shown(charge.id)} is not what its entry says: verify the book.")
         return receipt(known, written.trust, written.charge, replayed=True), written
     dataset = desk.terms.check_charge(charge)
     try:
@@ -360,15 +372,22 @@ def move(desk: Desk, source: Account, target: Account, dataset: str, epsilon: Fr
 def _to_move(terms: Terms, source: Account, target: Account, dataset: str) -> tuple[Limit, Limit]:
     if source == target or source[:-1] != target[:-1]:
         raise RefusedError(f"Budget moves between siblings only: '{text(source)}' and '{text(target)}' are not two accounts under one.")
-    if not terms.limits_of(source[:-1], dataset):
+    above, seen = terms.limits_of(source[:-1], dataset), False
+    if not above:
         raise RefusedError(
             f"Nothing above '{text(source)}' and '{text(target)}' has a limit on dataset '{dataset}': no promise would hold both to it."
         )
     for limit in terms.own_limits(source, dataset):
         for other in terms.own_limits(target, dataset):
             alike = (limit.per, limit.filter.kind, limit.filter.orders) == (other.per, other.filter.kind, other.filter.orders)
-            if alike:
+            if alike and any(within(terms.datasets[dataset], limit, up) for up in above):
                 return limit, other
+            seen = seen or alike
+    if seen:
+        raise RefusedError(
+            f"What stands above '{text(source)}' and '{text(target)}' on dataset '{dataset}' holds for each block by itself, and units "
+            "reach over blocks: no promise would hold both over the whole dataset."
+        )
     raise RefusedError(
         f"'{text(source)}' and '{text(target)}' have no limits of one kind on dataset '{dataset}': budget moves between equals."
     )
@@ -377,6 +396,8 @@ def _to_move(terms: Terms, source: Account, target: Account, dataset: str) -> tu
 def _moved(desk: Desk, source: Limit, target: Limit, epsilon: Fraction, delta: Fraction) -> dict[str, FilterSpec]:
     if epsilon >= source.filter.epsilon or (delta and delta >= source.filter.delta):
         raise RefusedError(f"{_capital(source.title)} is of {source.filter}, which is not more than what would be moved.")
+    if source.ends is not None and desk.time >= source.ends:
+        raise RefusedError(f"{_capital(source.title)} ended at {stamp(source.ends)}: what is left of it is not carried over.")
     filters = {source.id: shifted(source.filter, -epsilon, -delta), target.id: shifted(target.filter, epsilon, delta)}
     neighbors = desk.terms.datasets[source.dataset].unit.neighbors
     for block, balance in desk.all_balances(source):

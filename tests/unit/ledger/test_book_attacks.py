@@ -8,16 +8,21 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from dither.core import events as ev
-from dither.core.errors import LedgerError, OverBudgetError, RefusedError, TamperError
+from dither.core.errors import InputError, LedgerError, OverBudgetError, RefusedError, TamperError
 from dither.core.plans import Charge, State
 from dither.core.units import PrivacyUnit
 from dither.ledger.alerts import File
+from dither.ledger.blocks import Blocks, Every
 from dither.ledger.book import Ledger
+from dither.ledger.entries import charge_digest
 from dither.ledger.terms import Dataset
 
 UNIT = PrivacyUnit(dataset="events")
@@ -268,3 +273,115 @@ def test_no_thread_to_tell_with_is_no_failure_to_charge(url: str, tmp_path: Path
         assert ledger.reserve(charge("c1", 0.9)).state is State.RESERVED
         monkeypatch.undo()
         assert ledger.deliver_pending() == 2
+
+
+# ------------------------------------------------------------------------------------------------ rows that were rewritten
+
+
+def test_a_release_and_its_row_that_were_both_exchanged_are_found(url: str, tmp_path: Path):
+    with Ledger.open(url) as ledger:
+        ledger.reserve(charge("c1"))
+        ledger.commit("c1", release='{"value":1}')
+        forged = f"sha256:{sha256(b'[2]').hexdigest()}"
+        told = f"told = json_set(told, '$.release', '{forged}')"
+        edit(tmp_path, f"UPDATE charges SET {told}", "UPDATE releases SET body = '[2]'")
+        with pytest.raises(TamperError, match="not the one that was committed"):
+            ledger.stored("c1")
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["state = 'voided'", "state = 'reserved', settle_n = NULL", "told = json_set(told, '$.entry', 4)", "settle_n = 4", "settle_n = 99"],
+)
+def test_no_receipt_is_signed_for_a_row_that_its_entry_does_not_bear_out(url: str, tmp_path: Path, edited: str):
+    with Ledger.open(url) as ledger:
+        ledger.reserve(charge("c1"))
+        ledger.commit("c1")
+        assert ledger.sealed("c1")
+        edit(tmp_path, f"UPDATE charges SET {edited}")
+        with pytest.raises(TamperError, match="not what its entry says"):
+            ledger.sealed("c1")
+
+
+def test_a_row_lends_its_receipt_to_no_other_charge(url: str, tmp_path: Path):
+    """Whoever asks with a charge of their own under a paid id would be told that it is paid."""
+    dear = charge("c1", 100.0)
+    with Ledger.open(url) as ledger:
+        ledger.reserve(charge("c1", 0.01))
+        edit(tmp_path, f"UPDATE charges SET digest = '{charge_digest(dear)}'")
+        with pytest.raises(TamperError, match="not what its entry says"):
+            ledger.reserve(dear)
+        steps = charge("c2", event=ev.Repeat(ev.PureDp(0.01), 50))
+        assert ledger.reserve_up_to(steps).receipt.replayed is False
+        assert ledger.reserve_up_to(steps).receipt.replayed is True
+        edit(tmp_path, f"UPDATE charges SET digest = '{charge_digest(replace(steps, event=ev.Repeat(ev.PureDp(1.0), 9)))}:up_to'")
+        with pytest.raises(TamperError, match="not what its entry says"):
+            ledger.reserve_up_to(replace(steps, event=ev.Repeat(ev.PureDp(1.0), 9)))
+
+
+# ------------------------------------------------------------------------------------------------ terms that change
+
+
+def test_budget_over_the_whole_dataset_moves_only_under_a_limit_over_the_whole_dataset():
+    """Where a unit's rows reach over blocks, what stands above for each block bounds no sum over them."""
+    unit = PrivacyUnit(dataset="visits", key="user")
+    months = Dataset(name="visits", unit=unit, blocks=Blocks(column="ts", every=Every.MONTH))
+    with Ledger.open("sqlite://") as ledger:
+        ledger.add_dataset(months)
+        ledger.grant("acme", "visits", epsilon=1, per="block")
+        for name in ("acme/a", "acme/b"):
+            ledger.grant(name, "visits", epsilon=1)
+        with pytest.raises(RefusedError, match="units reach over blocks"):
+            ledger.move("acme/a", "acme/b", "visits", epsilon=0.5)
+        for name in ("acme/a", "acme/b"):
+            ledger.grant(name, "visits", epsilon=1, per="block")
+        assert [limit.per for limit in ledger.move("acme/a", "acme/b", "visits", epsilon=0.5)] == ["block", "block"]
+        ledger.grant("acme", "visits", epsilon=1)
+        assert [limit.per for limit in ledger.move("acme/a", "acme/b", "visits", epsilon=0.25)] == ["dataset", "dataset"]
+
+
+def test_what_is_left_of_a_limit_that_has_ended_moves_nowhere():
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
+    with Ledger.open("sqlite://", clock=lambda: now[0]) as ledger:
+        ledger.add_dataset(Dataset(name="events", unit=UNIT))
+        ledger.grant("acme", "events", epsilon=2)
+        ledger.grant("acme/old", "events", epsilon=1, ends=datetime(2026, 2, 1, tzinfo=UTC))
+        ledger.grant("acme/new", "events", epsilon=1)
+        ledger.move("acme/old", "acme/new", "events", epsilon=0.25)
+        now[0] = datetime(2026, 2, 1, tzinfo=UTC)
+        with pytest.raises(RefusedError, match="not carried over"):
+            ledger.move("acme/old", "acme/new", "events", epsilon=0.25)
+
+
+def test_a_limit_that_comes_after_charges_is_told_of(url: str):
+    """It is a filter over what is charged from then on; nobody may take it for a bound on what went before."""
+    with Ledger.open(url) as ledger:
+        ledger.grant("beta/ads", "events", epsilon=1)
+        ledger.reserve(charge("b1", 1.0, "beta/ads"))
+        ledger.grant("beta", "events", epsilon=1)
+        ledger.grant("beta/adsense", "events", epsilon=0.5)
+        (late,) = [note for note in ledger.notes() if "comes on top" in note]
+        assert late.startswith("Limit L3 of account 'beta' on dataset 'events' was granted at 20")
+        ledger.void("b1", "nothing was read")
+        assert not any("comes on top" in note for note in ledger.notes())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"channels": None}, {"channels": ["log"]}, {"clock": True}, {"key": 7}, {"key": "a\ud800"}, {"key": "k" * 5_000}, {"anchor": ""}],
+    ids=str,
+)
+def test_what_a_book_cannot_be_opened_with_is_told(given: dict[str, object]):
+    with pytest.raises(InputError, match=f"^{next(iter(given))}="):
+        Ledger.open("sqlite://", **given)  # type: ignore[arg-type]
+
+
+def test_what_is_no_text_is_told(url: str):
+    with Ledger.open(url) as ledger:
+        for call in (
+            lambda: ledger.commit("c1", release=True),  # type: ignore[arg-type]
+            lambda: ledger.standings(None, []),  # type: ignore[arg-type]
+            lambda: ledger.balance("acme", block={}),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(InputError, match="not allowed"):
+                call()
