@@ -12,7 +12,7 @@ that a limit or a block from YAML obeys the same rules as one from Python. Whate
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time
@@ -122,7 +122,7 @@ class _Builder:
             channels=tuple(self.channel(i, c) for i, c in enumerate(self.fields.alerts)),
             datasets=self.datasets,
             accounts=self.accounts,
-            limits=tuple(sorted(self.limits(), key=lambda terms: terms.limit.account)),
+            limits=self.all_limits(),
             jobs=self.jobs(),
             marked=self.marked,
         )
@@ -175,7 +175,8 @@ class _Builder:
                     f"url={shown(url)} is not allowed: expected sqlite:///<file>, for a book in memory forgets what was spent, and one "
                     "that is looked for elsewhere begins anew."
                 )
-            return f"sqlite:///{self.folder / path}"
+            # in an address % and ? have a meaning; in the name of a folder they have none
+            return f"sqlite:///{Path(str(self.folder).replace('%', '%25').replace('?', '%3F')) / path}"
 
     def beside(self, path: str | None) -> Path | None:
         """A path relative to the project file."""
@@ -201,10 +202,10 @@ class _Builder:
     def datasets(self) -> dict[str, Facts]:
         """All datasets, public ones too."""
         found = {name: self.facts(name, given) for name, given in self.fields.datasets.items()}
-        first: dict[object, str] = {}
+        places: dict[str, str | Path] = {}
         for name, facts in found.items():
-            where = facts.source if "://" in facts.source or ":///" in facts.source else facts.path.resolve()
-            other = first.setdefault(where, name)
+            places[name] = self.source(name, facts)
+            other = next(known for known, place in places.items() if _overlap(place, places[name]))
             if other != name:
                 raise self.marked.refuse(
                     ("datasets", name, "source"),
@@ -212,6 +213,18 @@ class _Builder:
                     "expected one dataset for each source.",
                 )
         return found
+
+    def source(self, name: str, facts: Facts) -> str | Path:
+        """Where a dataset is read from, by whatever name: an address, or the true path of a file or folder."""
+        if "://" in facts.source or ":///" in facts.source:
+            return facts.source
+        try:
+            return facts.path.resolve()
+        except (OSError, RuntimeError):  # RuntimeError: links that lead to each other
+            raise self.marked.refuse(
+                ("datasets", name, "source"),
+                f"The source {shown(facts.source)} cannot be followed to a file: expected one that links do not lead away from.",
+            ) from None
 
     def facts(self, name: str, given: DatasetFields) -> Facts:
         """What is publicly known of one dataset."""
@@ -314,6 +327,12 @@ class _Builder:
                     found.update((*own, part(child)) for child in limit.split or {})
         return tuple(sorted(found))
 
+    def all_limits(self) -> tuple[Terms, ...]:
+        """Every limit, parents first."""
+        found = sorted(self.limits(), key=lambda terms: terms.limit.account)
+        self._check_splits(found)
+        return tuple(found)
+
     def limits(self) -> Iterator[Terms]:
         """Every limit that is stated; splits stay with theirs."""
         _ = self.accounts
@@ -328,6 +347,27 @@ class _Builder:
                         raise self.marked.refuse(here, f"This account has two limits on {shown(what[0])}: expected one.")
                     seen.add(what)
                     yield made
+
+    def _check_splits(self, limits: Sequence[Terms]) -> None:
+        """A split divides all limits of its account on its dataset, and its parts have no other limit there: nothing is written first."""
+        stated = {(terms.limit.account, terms.limit.dataset) for terms in limits}
+        split: dict[tuple[Account, str], Mapping[str, Fraction]] = {}
+        for terms in limits:
+            account, dataset, here = terms.limit.account, terms.limit.dataset, (*terms.loc, "split")
+            if terms.split and split.setdefault((account, dataset), terms.split) != terms.split:
+                raise self.marked.refuse(
+                    here,
+                    f"The limits of {shown('/'.join(account))} on {shown(dataset)} are split in two ways: a split divides them all, "
+                    "so name it once.",
+                )
+            for child in terms.split:
+                if ((*account, child), dataset) in stated:
+                    raise self.marked.refuse(
+                        here,
+                        f"The account {shown('/'.join((*account, child)))} has a limit on {shown(dataset)} of its own: take it out there, "
+                        "or out of this split.",
+                        key=child,
+                    )
 
     def limit(self, here: tuple[str | int, ...], account: Account, given: LimitFields) -> Terms:
         """One limit."""
@@ -374,7 +414,17 @@ class _Builder:
 
     def jobs(self) -> dict[str, Request]:
         """Every job as a request."""
-        return {name: self.job(name, given) for name, given in self.fields.jobs.items()}
+        found = {name: self.job(name, given) for name, given in self.fields.jobs.items()}
+        first: dict[str | None, str] = {}
+        for name, request in found.items():
+            other = first.setdefault(request.id, name)
+            if request.id is not None and other != name:
+                raise self.marked.refuse(
+                    self.real(("jobs", name, "id")),
+                    f"Two jobs have the id {shown(request.id)}, {shown(other)} and {shown(name)}: give each its own, for under one id one "
+                    "answer is kept.",
+                )
+        return found
 
     def job(self, name: str, given: JobFields) -> Request:
         """One job; the fields of an engine that comes with dither are checked now."""
@@ -429,6 +479,13 @@ class _Builder:
 
 
 # ------------------------------------------------------------------------------------------------ values
+
+
+def _overlap(one: str | Path, other: str | Path) -> bool:
+    """Whether two sources may hold the same rows: they are one, or one is a folder that the other lies in."""
+    if isinstance(one, str) or isinstance(other, str):
+        return one == other
+    return one == other or one in other.parents or other in one.parents
 
 
 def _fraction(share: object) -> Fraction:

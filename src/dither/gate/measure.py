@@ -335,6 +335,11 @@ def _interval(mechanism: Whole, confidence: float, step: float, dimension: int) 
     return Accuracy(half_width=math.ceil(found.half_width) * step, confidence=confidence)
 
 
+def _each(fields: Fields) -> float:
+    """How sure each of two numbers must be: each is wrong with half of the probability."""
+    return (1 + fields.confidence) / 2
+
+
 def _add_noise(mechanism: Whole, value: Any, rng: Rng) -> tuple[Any, Event]:  # noqa: ANN401 - an int or an integer array, and the same back
     noisy: Any = (
         mechanism.measure(value, rng) if isinstance(mechanism, DiscreteLaplaceMechanism) else mechanism.measure_integers(value, rng)
@@ -374,6 +379,8 @@ def _mean(facts: Facts, made: Mapping[str, Any]) -> MeasurePlan:
     fields, half = made["fields"], (high - low) / 2
     grid = _grid(Column(name=column.name, type="float"), -half, half)
     total, count = sensitivity.grid_sum(grid, made["contribution"]), sensitivity.count(made["contribution"])
+    if _each(fields) >= 1:
+        raise checks.refuse("confidence", fields.confidence, "at most 0.999999999999999")
     one = _multiplier(fields)  # two Laplace events of twice the noise cost as one, two Gaussians of √2 times
     noise = math.nextafter(one * _ROOT_OF_TWO, math.inf) if fields.delta else 2 * one
     law: Law = "gaussian" if fields.delta else "laplace"
@@ -487,8 +494,7 @@ def _averaged(plan: MeasurePlan, data: Table, rng: Rng) -> Release[dict[str, obj
     (noisy, event), (number, other) = _add_noise(sums, total, rng), _add_noise(counts, count, rng)
     about, rows = grid.value(int(noisy)), max(int(number), 1)
     offset = max(-half, min(half, about / rows))
-    each = (1 + plan.fields.confidence) / 2  # each of the two is wrong with half of the probability
-    s, c = (_interval(m, each, step, 1).half_width for m, step in ((sums, grid.step), (counts, 1.0)))
+    s, c = (_interval(m, _each(plan.fields), step, 1).half_width for m, step in ((sums, grid.step), (counts, 1.0)))
     wide = half + abs(offset)
     if number > c:
         wide = min(wide, (s + half * c) / rows, (s + abs(offset) * c) / (rows - c))

@@ -147,6 +147,10 @@ def _declare(ledger: Ledger, found: Declared) -> None:
             ledger.add_account(account)
     for terms in found.limits:
         _grant(ledger, found, terms)
+    for terms in found.limits:  # only now, for a split divides every limit of its account, also one that comes after it in the file
+        if terms.split:
+            with _placed(found, *terms.loc, "split"):
+                ledger.split(terms.limit.account, terms.limit.dataset, terms.split, alert_at=terms.limit.alert_at)
 
 
 def _grant(ledger: Ledger, found: Declared, terms: Terms) -> None:
@@ -165,9 +169,6 @@ def _grant(ledger: Ledger, found: Declared, terms: Terms) -> None:
             ends=limit.ends,
             alert_at=limit.alert_at,
         )
-    if terms.split:
-        with _placed(found, *terms.loc, "split"):
-            ledger.split(limit.account, limit.dataset, terms.split, alert_at=limit.alert_at)
 
 
 @contextmanager

@@ -349,12 +349,12 @@ def open_table(facts: Facts) -> Table:
     wanted += [c for c in (facts.unit.key if facts.unit else None, facts.blocks.column if facts.blocks else None) if c is not None]
     parts: list[_Csv | _Parquet] = []
     with contextlib.ExitStack() as stack:
-        for path in _paths(facts.path, facts.source):
+        for path in _listed(facts):
             try:
                 parquet = path.suffix.lower() == ".parquet"
                 part = _opened_parquet(path, wanted) if parquet else _opened_csv(path, _DELIMITERS[path.suffix.lower()])
             except OSError as error:
-                raise InputError(f"The source {shown(facts.source)} could not be opened: {error.strerror or 'no more is known'}.") from None
+                raise _not_opened(facts, error) from None
             stack.callback(part.close)
             parts.append(part)
             for name in dict.fromkeys(wanted):
@@ -365,6 +365,17 @@ def open_table(facts: Facts) -> Table:
         _check_key(facts, [part.kinds for part in parts if isinstance(part, _Parquet)])
         stack.pop_all()
     return Table(parts)
+
+
+def _not_opened(facts: Facts, error: OSError) -> InputError:
+    return InputError(f"The source {shown(facts.source)} could not be opened: {error.strerror or 'no more is known'}.")
+
+
+def _listed(facts: Facts) -> list[Path]:
+    try:
+        return _paths(facts.path, facts.source)
+    except OSError as error:
+        raise _not_opened(facts, error) from None
 
 
 def _check_key(facts: Facts, files: Sequence[Mapping[str, str]]) -> None:

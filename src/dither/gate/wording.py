@@ -24,6 +24,10 @@ _EXPECTED = {
 }
 
 
+_SECRET = {"ledger", "webhook", "headers"}
+"""Keys under which a password may stand: what is given there is not told."""
+
+
 class Strict(BaseModel):
     """A map of known keys, each of the type it says: nothing is converted, nothing unknown is passed over."""
 
@@ -56,7 +60,8 @@ def sentences(error: ValidationError, model: type[BaseModel]) -> Iterator[tuple[
         elif kind == "value_error":
             yield loc, None, str(found["ctx"]["error"])
         else:
-            yield loc, None, f"{_name(loc)}={shown(given)} is not allowed: expected {_expected(found)}.{_advice(kind, given)}"
+            told = f"<{type(given).__name__}>" if _SECRET & {str(part) for part in loc} else shown(given)
+            yield loc, None, f"{_name(loc)}={told} is not allowed: expected {_expected(found)}.{_advice(kind, given)}"
 
 
 def _name(loc: tuple[str | int, ...]) -> str:

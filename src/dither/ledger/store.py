@@ -153,7 +153,7 @@ class _Sqlite:
         self._made_by = os.getpid()
         self._gate = _Gate()
         self._engine = sa.create_engine(
-            "sqlite://" if self._path is None else f"sqlite:///{self._path}",
+            sa.URL.create("sqlite", database=None if self._path is None else str(self._path)),
             poolclass=StaticPool if self._memory else QueuePool,
             connect_args={"isolation_level": None, "timeout": WAIT_SECONDS, "check_same_thread": False},
             isolation_level="AUTOCOMMIT",

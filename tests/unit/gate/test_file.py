@@ -15,6 +15,7 @@ from dither.core.errors import InputError
 from dither.core.units import Neighbors, PrivacyUnit, Trust
 from dither.gate import file, marked
 from dither.ledger.alerts import Command, File, Log, Webhook
+from dither.ledger.book import Ledger
 from dither.ledger.terms import Blocks, Every, FilterSpec, Per
 
 WHOLE = """\
@@ -89,6 +90,16 @@ def test_the_ledger_lies_beside_the_file():
     assert read(SMALL).url == "sqlite:////data/dither.db"
     assert read(f"ledger: sqlite:////abs.db\n{SMALL}").url == "sqlite:////abs.db"
     assert read(f"ledger: postgresql+psycopg://h/d\n{SMALL}").url == "postgresql+psycopg://h/d"
+
+
+@pytest.mark.parametrize("name", ["50%20off", "a?b", "100%", "x#y", "%2e%2e"])
+def test_the_ledger_lies_beside_the_file_whatever_its_folder_is_called(tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    with Ledger.open(read(SMALL, folder).url):
+        pass
+    assert {p.name for p in folder.iterdir()} >= {"dither.db", "dither.db.key"}
+    assert [p.name for p in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(
@@ -256,6 +267,53 @@ def test_one_source_has_one_budget():
         for kind in ("unit: {row: true}", "public: true"):
             told = refused(f"datasets:\n  t: {{source: a.csv, unit: {{row: true}}}}\n  u: {{source: {second}, {kind}}}")
             assert "dither.yaml:3:15: The datasets 't' and 'u' have one source" in told
+
+
+def test_a_folder_and_a_file_in_it_are_one_source():
+    for first, second in (("data", "data/2026.csv"), ("data/2026.csv", "./data/"), (".", "x/y.csv")):
+        told = refused(f"datasets:\n  t: {{source: {first}, unit: {{row: true}}}}\n  u: {{source: {second}, unit: {{row: true}}}}")
+        assert "dither.yaml:3:15: The datasets 't' and 'u' have one source" in told
+    assert set(read(SMALL.replace("t.csv", "data/a.csv") + "  b: {epsilon: 1}").datasets) == {"t"}
+
+
+def test_a_source_that_leads_to_itself_is_told_with_its_place(tmp_path):
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    with pytest.raises(InputError, match=r"dither\.yaml:2:15: The source 'loop\.csv' cannot be followed"):
+        read(SMALL.replace("t.csv", "loop.csv"), tmp_path)
+
+
+def test_one_id_is_of_one_job():
+    job = "{account: a, purpose: p, id: x-1, options: {statistic: count, epsilon: 0.1}}"
+    told = refused(f"{SMALL}jobs:\n  one: {job}\n  two: {job}")
+    assert "dither.yaml:7:37: Two jobs have the id 'x-1', 'one' and 'two'" in told
+
+
+def test_a_split_does_not_meet_another_limit_of_the_same_child():
+    head = "datasets:\n  t: {source: t.csv, unit: {row: true}, blocks: {column: d, every: day}}\naccounts:\n"
+    told = refused(f"{head}  a/b: {{epsilon: 4}}\n  a: {{epsilon: 10, split: {{b: 0.5}}}}")
+    assert "dither.yaml:5:28: The account 'a/b' has a limit on 't' of its own: take it out there, or out of this split." in told
+    told = refused(f"{head}  a:\n    - {{epsilon: 10, split: {{b: 0.5}}}}\n    - {{epsilon: 1, per: block, split: {{b: 0.4}}}}")
+    assert "dither.yaml:6:39: The limits of 'a' on 't' are split in two ways: a split divides them all, so name it once." in told
+    once = f"{head}  a:\n    - {{epsilon: 10, split: {{b: 0.5}}}}\n    - {{epsilon: 1, per: block}}"
+    assert [t.split for t in read(once).limits] == [{"b": Fraction(1, 2)}, {}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "alerts: [{webhook: 'https://h/x', headers: {Authorization: [hunter2]}}]",
+        "alerts: [{webhook: 'https://h/x', headers: {Authorization: 4711}}]",
+        "alerts: [{webhook: 'https://h/x', headers: [hunter2]}]",
+        "alerts: [{webhook: {a: hunter2}}]",
+        "ledger: ['postgresql://u:hunter2@h/d']",
+        "ledger: {url: ['postgresql://u:hunter2@h/d']}",
+    ],
+)
+def test_what_may_hold_a_password_is_not_told(text):
+    told = refused(f"{text}\n{SMALL}")
+    assert "hunter2" not in told
+    assert "4711" not in told
+    assert "is not allowed: expected" in told
 
 
 def test_blocks_of_jobs_are_checked():

@@ -764,6 +764,20 @@ def test_a_source_that_cannot_be_read_is_one_sentence(tmp_path, source):
         measure.open(facts(tmp_path, source=source))
 
 
+@pytest.mark.parametrize("source", ["t" * 300 + ".csv", "t" * 5_000])
+def test_a_source_whose_name_is_too_long_is_one_sentence(tmp_path, source):
+    with pytest.raises(InputError, match=r"could not be opened: File name too long"):
+        measure.open(facts(tmp_path, source=source))
+
+
+@pytest.mark.parametrize("delta", [0, 1e-6])
+def test_what_cannot_be_run_is_not_planned(tmp_path, delta):
+    """Of two numbers each is wrong half as often, which no float says of this one: told when nothing is spent yet."""
+    with pytest.raises(InputError, match=r"confidence=0\.9999999999999999 is not allowed: expected at most 0\.999999999999999"):
+        planned(facts(tmp_path), "mean", column="age", confidence=0.9999999999999999, delta=delta)
+    assert answered(facts(written(tmp_path)), "mean", column="age", confidence=0.999999999999999, delta=delta).accuracy.confidence < 1
+
+
 def test_a_file_without_a_header_tells_nothing_of_its_first_row(tmp_path):
     written(tmp_path, ROWS[1:], header="secret,Delhi,44")
     with pytest.raises(InputError) as caught:

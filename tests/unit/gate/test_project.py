@@ -94,6 +94,21 @@ def test_loading_again_writes_nothing(folder):
         assert project.ledger.tail() == before
 
 
+def test_loading_again_writes_nothing_where_an_account_has_two_limits_and_a_split(folder):
+    change(
+        folder,
+        "{dataset: monthly, epsilon: 0.5, per: block}",
+        """{dataset: monthly, epsilon: 3, split: {x: 0.5}}
+    - {dataset: monthly, epsilon: 0.5, per: block}""",
+    )
+    with Project.load(folder / "dither.yaml") as project:
+        before = project.ledger.tail()
+        found = {(t.per.value, float(t.filter.epsilon)) for t in project.ledger.terms().limits.values() if t.account == ("clinic", "x")}
+    assert found == {("dataset", 1.5), ("block", 0.25)}
+    with Project.load(folder / "dither.yaml") as project:
+        assert project.ledger.tail() == before
+
+
 def test_the_book_is_beside_the_file_wherever_one_stands(folder, tmp_path_factory, monkeypatch):
     with Project.load(folder / "dither.yaml") as project:
         project.run_job("once")
