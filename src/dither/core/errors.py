@@ -22,6 +22,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Iterable
 from enum import Enum
+from fractions import Fraction
 from numbers import Number
 from typing import ClassVar
 
@@ -134,7 +135,7 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxfrozenset = _SHORT.
 def shown(value: object, limit: int = 60) -> str:
     """A short, safe text of a *public* argument, for an error message; of a long one only the beginning is looked at."""
     try:
-        text = _SHORT.repr(value)
+        text = f"{value.numerator}/{value.denominator}".removesuffix("/1") if type(value) is Fraction else _SHORT.repr(value)
     except Exception:  # noqa: BLE001 - a broken __repr__ must not hide the error being told
         text = f"<{type(value).__name__}>"
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

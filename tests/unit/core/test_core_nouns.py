@@ -45,7 +45,7 @@ def test_of_what_may_hold_data_only_the_kind_is_shown():
     assert shown(np.array([17.25, 18.5])) == "<ndarray>"
     assert shown([np.array([17.25])]) == "[<ndarray>]"
     assert shown(datetime(2026, 1, 1, tzinfo=UTC)) == "<datetime>"
-    assert shown(Fraction(1, 3)) == "Fraction(1, 3)"
+    assert shown(Fraction(1, 3)) == "1/3"
     assert shown(ev.Gaussian(1.0)) == "Gaussian(noise_multiplier=1.0)"
     assert shown(float) == "<class 'float'>"
 
