@@ -337,7 +337,10 @@ def read_terms(ask: Callable[[Query], list[list[Any]]], known: Terms) -> Terms:
     if known.at >= 0 and (not rows or (rows[0][0], rows[0][1]) != (known.at, known.head)):
         known = Terms()
         (rows,) = ask((_TERMS, (known.at,)))
-    return known.after([(n, head, entries.parse(line)) for n, head, line in rows if n > known.at])
+    try:
+        return known.after([(n, head, entries.parse(line)) for n, head, line in rows if n > known.at])
+    except (DitherError, ArithmeticError, AssertionError, LookupError, TypeError, ValueError):
+        raise TamperError("What the entries of the book agree on cannot be read: restore it from a copy, and verify that.") from None
 
 
 def _charge_queries(ids: Sequence[str]) -> list[Query]:

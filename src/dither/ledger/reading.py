@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from hashlib import sha256
+from typing import TYPE_CHECKING
 
 from dither.core import checks
 from dither.core.errors import InputError, LedgerError, TamperError, UnknownNameError, shown
@@ -21,6 +22,9 @@ from dither.ledger.paths import Account, lineage, text
 from dither.ledger.paths import account as as_account
 from dither.ledger.store import Store
 from dither.ledger.terms import Limit
+
+if TYPE_CHECKING:
+    from dither.ledger.verify import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +222,12 @@ class Reader:
         if not own:
             raise InputError(f"Account '{text(name)}' has no limit, nor has an account above it: grant one with  dither ledger grant.")
         return max(own, key=lambda s: s.share)
+
+    def audit(self) -> Report:
+        """The whole book held against itself, its rows against its lines (``dither.ledger.audit``)."""
+        from dither.ledger.audit import audit  # noqa: PLC0415 - it needs this module
+
+        return audit(self)
 
     def notes(self) -> tuple[str, ...]:
         """What must be assumed for the limits to mean what they say: who would have to share answers to pass one."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import threading
 import time
@@ -385,3 +386,101 @@ def test_what_is_no_text_is_told(url: str):
         ):
             with pytest.raises(InputError, match="not allowed"):
                 call()
+
+
+# ------------------------------------------------------------------------------------------------ audits
+
+
+def busy(ledger: Ledger) -> None:
+    """A bit of everything that a book can hold."""
+    months = Dataset(name="visits", unit=PrivacyUnit(dataset="visits"), blocks=Blocks(column="ts", every=Every.MONTH))
+    ledger.add_dataset(months)
+    ledger.grant("acme", "visits", epsilon=3, delta=1e-6, per="block")
+    ledger.grant("acme/a", "visits", epsilon=1, delta=1e-7)
+    ledger.grant("acme/b", "visits", epsilon=1, delta=1e-7)
+    for turn in range(600):
+        name, blocks = f"v{turn}", ("2026-01", "2026-02")[: 1 + turn % 2]
+        where = {"unit": months.unit, "account": ("acme", "ab"[turn % 2]), "blocks": blocks}
+        event = ev.Repeat(ev.Gaussian(200.0), 2 + turn % 5)
+        ledger.reserve(replace(charge(name), event=event, **where))
+        if turn % 7 == 1:
+            ledger.void(name, "the source could not be opened")
+        elif turn % 7 > 2:
+            ledger.commit(
+                name, event=ev.Repeat(ev.Gaussian(200.0), 1) if turn % 3 else None, release=f"[{turn}]" if turn % 5 == 0 else None
+            )
+    ledger.move("acme/a", "acme/b", "visits", epsilon=0.125)
+    ledger.reserve_up_to(charge("c1", event=ev.Repeat(ev.PureDp(0.25), 9)))
+    ledger.commit("c1", event=ev.Repeat(ev.PureDp(0.25), 3), release="[1]")
+    with pytest.raises(OverBudgetError):
+        ledger.reserve(charge("c2", 2.0))
+
+
+@pytest.fixture(scope="module")
+def much(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a busy book, to be copied."""
+    folder = tmp_path_factory.mktemp("busy")
+    with Ledger.open(f"sqlite:///{folder}/book.db") as ledger:
+        ledger.add_dataset(Dataset(name="events", unit=UNIT))
+        ledger.grant("acme", "events", epsilon=1)
+        busy(ledger)
+    return folder
+
+
+def copied(much: Path, tmp_path: Path) -> str:
+    shutil.copytree(much, tmp_path, dirs_exist_ok=True)
+    return f"sqlite:///{tmp_path}/book.db"
+
+
+def test_an_audit_finds_nothing_in_a_busy_book(much: Path, tmp_path: Path):
+    url = copied(much, tmp_path)
+    with Ledger.open(url) as ledger:
+        report = ledger.audit()
+        assert (report.findings, report.ok, report.signed) == ((), True, True)
+        assert (report.entries, report.checkpoints, report.open_charges > 0) == (ledger.tail()[0] + 1, 1, True)
+        ledger.reserve(charge("c3", 0.125))
+        assert ledger.audit().ok
+    with Ledger.open(url, readonly=True) as ledger:
+        assert ledger.audit().ok
+
+
+@pytest.mark.parametrize(
+    ("edited", "told"),
+    [
+        ("UPDATE balances SET spent = '0' WHERE limit_id = 'L1'", "limit L1 of account 'acme' on dataset 'events' is not what its entries"),
+        ("UPDATE balances SET alerted = 3 WHERE limit_id = 'L2' AND block = '2026-01'", "'visits' for each block (block 2026-01) is not"),
+        (
+            "DELETE FROM balances WHERE limit_id = 'L4' AND block = '2026-02'",
+            "limit L4 of account 'acme/b' on dataset 'visits' (block 2026",
+        ),
+        ("UPDATE balances SET block = '2027-01' WHERE limit_id = 'L2' AND block = '2026-01'", "(block 2027-01) is not what its entries"),
+        ("UPDATE balances SET spent = 'much' WHERE limit_id = 'L1'", "cannot be read"),
+        ("UPDATE charges SET state = 'voided' WHERE id = 'c1'", "The row of charge 'c1' is not"),
+        ("UPDATE charges SET settle_n = NULL, state = 'reserved' WHERE id = 'c1'", "The row of charge 'c1' is not"),
+        ("UPDATE charges SET holder = 'me' WHERE id = 'v0'", "The row of charge 'v0' is not"),
+        ("UPDATE charges SET digest = 'sha256:0' WHERE id = 'v0'", "The row of charge 'v0' is not"),
+        ("UPDATE charges SET told = '{}' WHERE id = 'v0'", "The row of charge 'v0' is not"),
+        ("DELETE FROM charges WHERE id = 'v0'", "1 of the charges in the entries have no row"),
+        ("UPDATE releases SET body = '[2]' WHERE charge = 'c1'", "The release of charge 'c1' is another than committed"),
+        ("DELETE FROM releases WHERE charge = 'c1'", "The release of charge 'c1' is not kept as committed"),
+        ("INSERT INTO releases VALUES ('v1', '[0]')", "1 of the releases are of no committed charge"),
+        ("UPDATE entries SET terms = 3 WHERE n = 99", "entry 99: row: Its row is not what its line says"),
+        ("UPDATE entries SET charge = NULL WHERE charge = 'c1'", "Its row is not what its line says"),
+        ("UPDATE entries SET line = replace(line, 'weekly', 'daily') WHERE charge = 'v0'", "chain"),
+        ("SELECT 1", "guards are gone"),
+    ],
+)
+def test_an_audit_finds_a_hand_in_the_rows(much: Path, tmp_path: Path, edited: str, told: str):
+    url = copied(much, tmp_path)
+    edit(tmp_path, edited)
+    with Ledger.open(url, readonly=True) as ledger:
+        report = ledger.audit()
+        assert not report.ok
+        assert told in str(report)
+
+
+def test_terms_that_were_hidden_are_told_of(much: Path, tmp_path: Path):
+    url = copied(much, tmp_path)
+    edit(tmp_path, "UPDATE entries SET terms = 0 WHERE kind = 'limit'")
+    with pytest.raises(TamperError, match="agree on cannot be read"):
+        Ledger.open(url, readonly=True)
