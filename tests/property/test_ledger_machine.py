@@ -139,8 +139,11 @@ class Book(RuleBasedStateMachine):
         self.kinds = dict.fromkeys(("reserve", "commit", "void", "refusal", "limit", "move"), 0)
         self.read = 0
 
-    @initialize(specs=st.lists(st.sampled_from(SPECS), min_size=4, max_size=4))
-    def begin(self, specs):
+    @initialize(
+        specs=st.lists(st.sampled_from(SPECS), min_size=4, max_size=4),
+        ends=st.sampled_from([None, None, START + timedelta(hours=1), START + timedelta(hours=2)]),
+    )
+    def begin(self, specs, ends):
         """Every dataset can be charged from the start: at the root, and two of them below it too."""
         for dataset in DATASETS.values():
             self.ledger.add_dataset(dataset)
@@ -150,7 +153,7 @@ class Book(RuleBasedStateMachine):
             self.granted(("acme",), dataset, {"spec": spec, "per": "dataset", "starts": None, "ends": None})
         for dataset in ("plain", "months"):
             for account in (("acme", "ads"), ("acme", "sales")):
-                self.granted(account, dataset, {"spec": specs[0], "per": "dataset", "starts": None, "ends": None})
+                self.granted(account, dataset, {"spec": specs[0], "per": "dataset", "starts": None, "ends": ends})
 
     def granted(self, account, dataset, terms):
         limit = self.expect(None, lambda: self.grants(account, dataset, terms))
@@ -207,8 +210,8 @@ class Book(RuleBasedStateMachine):
     def grant(self, account, dataset, spec, data):
         divided = DATASETS[dataset].blocks is not None
         per = data.draw(st.sampled_from(["block", "dataset"])) if divided else "dataset"
-        starts = data.draw(st.sampled_from([None, None, START, START + timedelta(hours=3)]))
-        ends = data.draw(st.sampled_from([None, None, START + timedelta(hours=6)]))
+        starts = data.draw(st.sampled_from([None, None, START, START + timedelta(hours=1)]))
+        ends = data.draw(st.sampled_from([None, *(START + timedelta(hours=h) for h in (2, 3, 5))]))
         held = [n for n, x in self.limits.items() if (x["account"], x["dataset"], x["per"]) == (account, dataset, per)]
         terms = {"spec": spec, "per": per, "starts": starts, "ends": ends}
         if not held:
