@@ -23,9 +23,9 @@ from dither.core.errors import DitherError, OverBudgetError
 from dither.core.plans import Charge
 from dither.core.units import PrivacyUnit
 from dither.ledger.book import Ledger
-from dither.ledger.terms import Dataset
+from dither.ledger.terms import Blocks, Dataset, Every
 
-UNIT = PrivacyUnit(dataset="events")
+UNIT, MONTHLY = PrivacyUnit(dataset="events"), PrivacyUnit(dataset="monthly")
 TOP, TEAM, OTHER = ("acme",), ("acme", "ads"), ("acme", "sales")
 RELEASE = '{"value":1}'
 _ROOM = str(Path(dither.ledger.__file__).parent)
@@ -34,17 +34,21 @@ _CONTEXT.set_forkserver_preload(["pytest", "dither.ledger.book", "dither.events"
 
 
 def charge(name: str, event: ev.Event, account: tuple[str, ...] = TEAM, purpose: str = "test", blocks: tuple[str, ...] = ()) -> Charge:
-    return Charge(id=name, account=account, unit=UNIT, event=event, plan_digest="sha256:" + "0" * 64, purpose=purpose, blocks=blocks)
+    unit = MONTHLY if blocks else UNIT
+    return Charge(id=name, account=account, unit=unit, event=event, plan_digest="sha256:" + "0" * 64, purpose=purpose, blocks=blocks)
 
 
 def prepared(url: str, *, epsilon: object, top: object = None, **more: Any) -> None:
-    """A book with one dataset and one tree of accounts."""
+    """A book with one tree of accounts, and two datasets, the second divided by month."""
     with Ledger.open(url, **more) as ledger:
         ledger.add_dataset(Dataset(name="events", unit=UNIT))
+        ledger.add_dataset(Dataset(name="monthly", unit=MONTHLY, blocks=Blocks(column="ts", every=Every.MONTH)))
         for account in (TOP, TEAM, OTHER):
             ledger.add_account("/".join(account))
         ledger.grant("acme", "events", epsilon=epsilon if top is None else top)
         ledger.grant("acme/ads", "events", epsilon=epsilon)
+        ledger.grant("acme", "monthly", epsilon=epsilon, per="block")
+        ledger.grant("acme/ads", "monthly", epsilon=epsilon, per="dataset")
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -137,7 +141,7 @@ class Doom:
 
 
 def spends(pipe: Connection, url: str, name: str, count: int, doom: int | None = None, **more: Any) -> None:
-    """Reserve, commit, void, retry, be refused, over and over; tell each answer."""
+    """Reserve, of one block or of six at once, commit, void, retry, be refused, over and over; tell each answer."""
     ledger = Ledger.open(url, **more)
     death = Doom(doom or 0)
     pipe.send(("open",))
@@ -152,7 +156,8 @@ def spends(pipe: Connection, url: str, name: str, count: int, doom: int | None =
 
 def _spend(pipe: Connection, ledger: Ledger, name: str, count: int) -> None:
     for i in range(count):
-        one = charge(f"{name}-{i}", ev.Repeat(ev.PureDp(0.001), 1 + i % 3))
+        months = tuple(f"2026-{1 + (i + k) % 12:02}" for k in range(6)) if i % 5 == 3 else ()
+        one = charge(f"{name}-{i}", ev.Repeat(ev.PureDp(0.001), 1 + i % 3), blocks=months)
         pipe.send(("trying", one.id))
         receipt = ledger.reserve(one)
         pipe.send(("reserved", one.id, receipt.entry))

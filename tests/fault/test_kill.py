@@ -1,18 +1,20 @@
 """Death at any step: what was acknowledged is there, what was begun is charged, nothing is free, and the next one can open the book."""
 
 import hashlib
+import os
 import random
 import signal
 import sys
 import threading
 import time
+import traceback
 
 import pytest
 from child import RELEASE, TEAM, Child, charge, prepared, spends
 
 from accountant import Audit
 from dither import events as ev
-from dither.core.errors import LedgerError, OverBudgetError, TamperError
+from dither.core.errors import LedgerError, OverBudgetError, RefusedError, TamperError
 from dither.core.plans import State
 from dither.ledger.book import Ledger
 from dither.ledger.verify import verify
@@ -152,7 +154,7 @@ def test_killed_at_random_moments(book_url):
 
 @pytest.mark.slow
 def test_killed_at_every_line_of_the_book(book_url):
-    killed_at_lines(book_url, 500)
+    killed_at_lines(book_url, 600)
 
 
 @pytest.mark.slow
@@ -387,6 +389,53 @@ def test_threads_that_share_a_ledger_spend_exactly_what_there_is(book_url):
     assert len(granted) == 33
     assert set(granted) == set(audit.charges)
     assert sum(audit.refused.values()) == 8 * 12 - 33
+
+
+def forks(pipe, url):
+    """A ledger that is open in a process which forks: parent and children go on with the same object."""
+    ledger = Ledger.open(url)
+    ledger.reserve(charge("parents", ev.PureDp(0.01)))
+    children = [forked(lambda i=i: spend_after_fork(ledger, f"child{i}")) for i in range(4)]
+    for i in range(10):
+        ledger.reserve(charge(f"parent{i}", ev.PureDp(0.01)))
+        ledger.commit(f"parent{i}")
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    recovered = ledger.recover()
+    pipe.send(("ended", statuses, recovered, ledger.state("parents").value))
+    ledger.void("parents", "no row was read")
+    ledger.close()
+
+
+def forked(work):
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - the status tells
+        traceback.print_exc()
+        os._exit(1)
+
+
+def spend_after_fork(ledger, name):
+    for i in range(5):
+        ledger.reserve(charge(f"{name}-{i}", ev.PureDp(0.01)))
+        ledger.commit(f"{name}-{i}")
+    with pytest.raises(RefusedError):
+        ledger.void("parents", "a child cannot know what its parent read")
+    ledger.reserve(charge(f"{name}-left", ev.PureDp(0.01)))
+
+
+def test_a_ledger_goes_through_a_fork(book_url):
+    prepared(book_url, epsilon=10)
+    child = Child(forks, book_url)
+    assert child.ended() == 0
+    assert child.heard == [("ended", [0] * 4, 4, "reserved")]
+    with Ledger.open(book_url) as ledger:
+        audit = Audit(ledger.lines())
+    assert audit.recovered == {f"child{i}-left" for i in range(4)}
+    assert audit.standing() == {"committed": 4 * 6 + 10, "voided": 1}
 
 
 def takes(ledger, name):
