@@ -186,9 +186,12 @@ def _delta_above(amount: Fraction) -> float:
 
 @lru_cache(maxsize=1024)
 def _conversions(orders: tuple[float, ...], slack: float) -> tuple[float, ...]:
-    """What is added to D of each order, the orders sharing δ (Canonne, Kamath & Steinke 2020)."""
+    """What is added to D of each order, the orders sharing δ (Canonne, Kamath & Steinke 2020).
+
+    The two nearly cancel at a small ε, so the margin is one of the terms, not of their sum: twice what the filter holds back, and more.
+    """
     each = math.log(slack) - math.log(len(orders))
-    return tuple(math.log1p(-1 / a) - (each + math.log(a)) / (a - 1) for a in orders)
+    return tuple(math.log1p(-1 / a) - (each + math.log(a)) / (a - 1) + 3e-14 * (1 - each / (a - 1)) for a in orders)
 
 
 def _pure_room(order: float, left: int) -> float:

@@ -19,12 +19,13 @@ import pytest
 from dither.core import events as ev
 from dither.core.errors import InputError, LedgerError, OverBudgetError, RefusedError, TamperError
 from dither.core.plans import Charge, State
-from dither.core.units import PrivacyUnit
+from dither.core.units import Neighbors, PrivacyUnit
 from dither.ledger.alerts import File
 from dither.ledger.blocks import Blocks, Every
 from dither.ledger.book import Ledger
 from dither.ledger.entries import charge_digest
-from dither.ledger.terms import Dataset
+from dither.ledger.gauge import Gauge
+from dither.ledger.terms import Dataset, FilterSpec
 
 UNIT = PrivacyUnit(dataset="events")
 
@@ -484,3 +485,18 @@ def test_terms_that_were_hidden_are_told_of(much: Path, tmp_path: Path):
     edit(tmp_path, "UPDATE entries SET terms = 0 WHERE kind = 'limit'")
     with pytest.raises(TamperError, match="agree on cannot be read"):
         Ledger.open(url, readonly=True)
+
+
+# ------------------------------------------------------------------------------------------------ arithmetic
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(0.003, 1e-3), (0.01, 1e-6), (0.01, 1e-3), (0.1, 1e-9), (0.1, 1e-6), (0.1, 1e-3), (0.1, 0.1), (1.0, 1e-9)]
+)
+def test_a_small_reading_is_rounded_up_too(epsilon: float, delta: float):
+    """What is added to a divergence is large beside a small ε, and nearly cancels it: so do the digits."""
+    gauge = Gauge.of(FilterSpec.of(epsilon, delta, kind="rdp", side_delta=0), Neighbors.ADD_REMOVE)
+    for part in range(1, 8):
+        spent = gauge.price(ev.PureDp(epsilon * part / 8))
+        reading, _ = gauge.spent_reading(spent, 1)
+        assert Gauge.of(FilterSpec.of(reading, delta, kind="rdp", side_delta=0), Neighbors.ADD_REMOVE).fits(spent)
