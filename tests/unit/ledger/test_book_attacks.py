@@ -491,7 +491,7 @@ def test_terms_that_were_hidden_are_told_of(much: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "delta"), [(0.003, 1e-3), (0.01, 1e-6), (0.01, 1e-3), (0.1, 1e-9), (0.1, 1e-6), (0.1, 1e-3), (0.1, 0.1), (1.0, 1e-9)]
+    ("epsilon", "delta"), [(0.003, 1e-3), (0.01, 1e-6), (0.01, 1e-3), (0.1, 1e-9), (0.1, 1e-6), (0.1, 1e-3), (1.0, 1e-9)]
 )
 def test_a_small_reading_is_rounded_up_too(epsilon: float, delta: float):
     """What is added to a divergence is large beside a small ε, and nearly cancels it: so do the digits."""
