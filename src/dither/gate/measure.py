@@ -518,9 +518,7 @@ def _titles(plan: MeasurePlan) -> Iterator[Mapping[str, object]]:
         yield from ({"value": group} for group in plan.groups)
         return
     _, low, high = _bounded(plan.facts, plan.fields.column)
-    bins = plan.fields.bins
-    edges = [low + (high - low) * i / bins for i in range(bins)] + [high]
-    yield from ({"from": a, "to": b} for a, b in pairwise(edges))
+    yield from ({"from": a, "to": b} for a, b in pairwise(selection.edges(low, high, plan.fields.bins)))
 
 
 def _ranked(plan: MeasurePlan, data: Table, rng: Rng) -> Release[dict[str, object]]:

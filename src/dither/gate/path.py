@@ -83,7 +83,8 @@ def execute(ledger: Ledger, request: Request, facts: Facts, *, rng: Rng | None =
     >>> made = tempfile.TemporaryDirectory()
     >>> folder = Path(made.name)
     >>> _ = (folder / "visits.csv").write_text("age\n31\n64\n")
-    >>> visits = Facts(name="visits", source="visits.csv", folder=folder, unit=PrivacyUnit(dataset="visits"))
+    >>> unit, age = PrivacyUnit(dataset="visits"), engines.Column(name="age", type="int")
+    >>> visits = Facts(name="visits", source="visits.csv", folder=folder, unit=unit, columns=(age,))
     >>> ledger = Ledger.open("sqlite://")
     >>> _ = ledger.add_dataset(visits.terms), ledger.grant("clinic", "visits", epsilon=1)
     >>> options = {"statistic": "count", "epsilon": 0.5}

@@ -356,6 +356,11 @@ def open_table(facts: Facts) -> Table:
             except OSError as error:
                 raise _not_opened(facts, error) from None
             stack.callback(part.close)
+            if not wanted and not parquet:
+                raise InputError(
+                    f"No column of {shown(facts.name)} is declared, so no one can tell whether the first line is a header or somebody's "
+                    "row: declare at least one."
+                )
             parts.append(part)
             for name in dict.fromkeys(wanted):
                 if part.names.count(name) != 1:

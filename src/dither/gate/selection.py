@@ -6,6 +6,7 @@ import bisect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 from dither.core.errors import InputError, UnknownNameError, shown
@@ -151,16 +152,26 @@ def group(column: Column, groups: Sequence[Value]) -> Read:
     return lambda cell: None if (found := meaning(cell)) is None else places.get(found)
 
 
+def edges(low: float, high: float, bins: int) -> tuple[float, ...]:
+    """Where bins of equal width begin, and where the last of them ends; each the float nearest to its true place.
+
+    >>> edges(0, 100, 4)
+    (0.0, 25.0, 50.0, 75.0, 100.0)
+    """
+    start, width = Fraction(low), (Fraction(high) - Fraction(low)) / bins
+    return tuple(float(start + i * width) for i in range(bins + 1))
+
+
 def bin_of(column: Column, low: float, high: float, bins: int) -> Read:
-    """The number of the row's bin; numbers outside are moved into the outer ones.
+    """The number of the row's bin, from its lower edge on; numbers outside are moved into the outer ones.
 
     >>> [bin_of(Column(name="age", type="int"), 0, 100, 4)(cell) for cell in ("0", "25", "100", "-7", "x")]
     [0, 1, 3, 0, None]
     """
-    number, width = clamped(column, low, high), high - low
+    number, inner = clamped(column, low, high), edges(low, high, bins)[1:-1]
 
     def read(cell: Cell) -> int | None:
         found = number(cell)
-        return None if found is None else min(int((found - low) / width * bins), bins - 1)
+        return None if found is None else bisect.bisect_right(inner, found)
 
     return read

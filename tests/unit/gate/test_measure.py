@@ -764,6 +764,31 @@ def test_a_source_that_cannot_be_read_is_one_sentence(tmp_path, source):
         measure.open(facts(tmp_path, source=source))
 
 
+def test_a_header_is_known_by_a_declared_name(tmp_path):
+    """Where none is declared the first line may be a row, and one row of another width would rule all others out."""
+    written(tmp_path, ROWS)
+    with pytest.raises(InputError, match="No column of 't' is declared"):
+        measure.open(facts(tmp_path, columns=()))
+    pq.write_table(table(age=[1, 2]), tmp_path / "t.parquet")
+    (tmp_path / "folder").mkdir()
+    pq.write_table(table(age=[3]), tmp_path / "folder" / "1.parquet")
+    assert [len(added(facts(tmp_path, source=s, columns=()), "count")) for s in ("t.parquet", "folder")] == [2, 1]
+    assert len(added(facts(tmp_path, columns=(), key="user"), "count", rows_per_unit=1)) == 4
+
+
+@pytest.mark.parametrize(("low", "high", "bins"), [(0, 100, 100), (0, 1, 10), (-1e308, 1, 7), (1e17, 1e17 + 16, 10_000), (0.1, 0.7, 3)])
+def test_a_number_is_in_the_bin_whose_edges_hold_it(tmp_path, low, high, bins):
+    known = facts(tmp_path, columns=(Column(name="x", type="float", min=low, max=high),))
+    made = planned(known, "histogram", column="x", bins=bins)
+    titles, read = list(measure._titles(made)), measure._group(made)
+    assert all(math.isfinite(t["from"]) and t["from"] <= t["to"] for t in titles)
+    assert (titles[0]["from"], titles[-1]["to"]) == (low, high)
+    for title in titles[:200]:
+        place = read(repr(title["from"]))
+        assert titles[place]["from"] <= title["from"] < titles[place]["to"] or place == bins - 1
+    assert read(repr(float(high))) == bins - 1
+
+
 @pytest.mark.parametrize("source", ["t" * 300 + ".csv", "t" * 5_000])
 def test_a_source_whose_name_is_too_long_is_one_sentence(tmp_path, source):
     with pytest.raises(InputError, match=r"could not be opened: File name too long"):
