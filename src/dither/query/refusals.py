@@ -152,12 +152,32 @@ def _grammar() -> dict[str, Rule]:
         ),
         "distinct_filter": Rule("FILTER does not go with COUNT(DISTINCT …)", "Put the condition into WHERE", InputError),
         "distinct": Rule("DISTINCT does not go with aggregates here", "Leave it out: each group is one row already", InputError),
+        "not_grouped": Rule(
+            "it is neither grouped by nor aggregated in its sub-query",
+            "Add {column} to GROUP BY, or aggregate it",
+            InputError,
+        ),
+        "no_aggregate": Rule(
+            "it would give one line for each row, which tells how many rows there are",
+            "Aggregate, such as SELECT COUNT(*) FROM {table}",
+        ),
+        "constant_group": Rule("it is the same for every row", "Leave it out of GROUP BY", InputError),
         "ordinal": Rule("it is not the place of a column in SELECT", "Write a number from 1 to {count}", InputError),
         "ordinal_aggregate": Rule(
             "the column at that place is an aggregate, which cannot be grouped by", "Group by a column or an expression", InputError
         ),
         "grouping_sets": Rule(
             "ROLLUP, CUBE and GROUPING SETS are not spoken here", "Ask for each grouping in a query of its own", InputError
+        ),
+        "whole_division": Rule(
+            "this dialect divides whole numbers without a rest, which is not spoken here",
+            "Write CAST(x AS DOUBLE PRECISION) / y, or FLOOR around it",
+            InputError,
+        ),
+        "moment": Rule(
+            "it stands beside a date or a timestamp and is none",
+            "Write it as '2024-01-31' or '2024-01-31 12:00:00'",
+            InputError,
         ),
         "where_type": Rule(
             "{clause} needs a condition, and this is {type}", "Compare it with something, such as {fragment} = …", InputError
@@ -237,3 +257,13 @@ Ask them one by one, without ';' between."
     where = f" ({place})" if place else ""
     verb = "refused" if issubclass(found.error, RefusedError) else "not allowed"
     return found.error(f"{short}{where} is {verb}: {found.why.format_map(given)}. {found.instead.format_map(given)}.")
+
+
+def wrong(fragment: str, place: str, text: str) -> InputError:
+    """The error for a fragment whose operands do not fit; the text is the operator's own.
+
+    >>> str(wrong("LOWER(n)", "line 1, column 8", "lower takes text: n is an int."))
+    'LOWER(n) (line 1, column 8) is not allowed: lower takes text: n is an int.'
+    """
+    where = f" ({place})" if place else ""
+    return InputError(f"{cut(fragment)}{where} is not allowed: {text}")

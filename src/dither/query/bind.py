@@ -1,0 +1,348 @@
+"""SQL text and public facts → ``Question``: what is measured about whom, and what is computed from it. Nothing is read.
+
+>>> from dither.core.units import PrivacyUnit
+>>> from dither.query.facts import Catalog, Column, Table
+>>> events = Table(
+...     name="events",
+...     unit=PrivacyUnit(dataset="events", key="user_id"),
+...     columns=(
+...         Column(name="user_id", type="int"),
+...         Column(name="city", type="text", values=("Delhi", "Pune")),
+...         Column(name="amount", type="float", low=0, high=100),
+...     ),
+... )
+>>> asked = ask("SELECT city, AVG(amount) AS mean FROM events GROUP BY city HAVING COUNT(*) > 100", Catalog.of(events))
+>>> asked.question.groups[0].keys, [a.kind for a in asked.question.aggregates]
+(('Delhi', 'Pune'), ['count', 'sum', 'rows'])
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlglot import exp
+
+from dither.core import checks
+from dither.core.errors import InputError
+from dither.query.bind_outputs import Aggregates, Needs
+from dither.query.bind_rows import Env, Scope, aliases_of, fresh, resolver, scope_of, unit_word, with_parts
+from dither.query.bind_values import Asking, Node, Values, bare, holds_aggregate
+from dither.query.bind_within import Grouped, group_nodes, rows_only, standing, subquery, unaliased
+from dither.query.expr import Expr, call, col, columns_of
+from dither.query.facts import Catalog, Type, Value
+from dither.query.parse import Options, parse
+from dither.query.question import Group, Order, Output, Question
+from dither.query.refusals import cut
+from dither.query.semantics import evaluate
+
+KEYS_MAX: Final = 1_000_000
+"""More public groups than this are not answered at once."""
+_MARK: Final = "\N{MIDDLE DOT}group"
+_NUMBERED: Final = re.compile(r"a\d+(_\d+)?")
+_ALLOWED: Final = ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "with_", "hint", "distinct")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question, and what the query itself says of its price."""
+
+    question: Question
+    options: Options
+
+
+def ask(sql: str, catalog: Catalog, *, dialect: str = "duckdb") -> Asked:
+    """The question that a text asks.
+
+    Whatever is not one is refused with one sentence that names the fragment, the rule and what to write instead; the sentence depends on
+    the text and the catalog alone.
+    """
+    checks.instance("catalog", catalog, Catalog, "a Catalog")
+    parsed = parse(sql, dialect=dialect)
+    asking = Asking(parsed.sql, dialect, catalog)
+    try:
+        question = _question(asking, parsed.tree)
+    except RecursionError:
+        raise InputError("The SQL nests too deep: expected fewer brackets and sub-queries. Use WITH to name its parts.") from None
+    _check_option(asking, question, parsed.options)
+    return Asked(question, parsed.options)
+
+
+def _check_option(asking: Asking, question: Question, options: Options) -> None:
+    """A query may name the unit, and only the right one."""
+    named = options.privacy_unit_column
+    key = question.unit.key
+    table = next((t for t in asking.catalog.values() if t.unit == question.unit), None)
+    allowed = {w.casefold() for w in (key, None if table is None else unit_word(table)) if w is not None}
+    if named is not None and named.casefold() not in allowed:
+        words = {"unit": key or "one row", "table": question.unit.dataset}
+        raise asking.no("unit_option", exp.column(named), **words)
+
+
+def _question(asking: Asking, select: exp.Select) -> Question:
+    """The one SELECT that is answered."""
+    env: Env = with_parts(asking, select, {}, subquery)
+    _check_clauses(asking, select)
+    scope = scope_of(asking, select, env, subquery)
+    assert scope.table.unit is not None
+    items = _items(asking, select, scope)
+    groups, stands = _groups(asking, select, scope, items)
+    needs = Needs()
+    _after(asking, select, scope, stands, Aggregates(asking, scope, needs), items)
+    aggregates = Aggregates(asking, scope, needs)  # the second pass knows which quantiles and means the whole query asks for
+    outputs, having, order = _after(asking, select, scope, stands, aggregates, items)
+    if not groups and not aggregates.made:
+        raise asking.no("no_aggregate", select, table=scope.table.name)
+    aggregates.hidden()
+    return Question(
+        rows=scope.rows,
+        unit=scope.table.unit,
+        groups=groups,
+        aggregates=aggregates.all(),
+        outputs=outputs,
+        having=having,
+        order=order,
+        limit=_limit(asking, select),
+        sql=asking.sql,
+    )
+
+
+def _check_clauses(asking: Asking, select: exp.Select) -> None:
+    """Clauses that are not spoken here, the dangerous ones with their own words."""
+    for name, rule in (("qualify", "window"), ("windows", "window"), ("into", "statement"), ("sample", "sample"), ("laterals", "unnest")):
+        part = select.args.get(name)
+        if part:
+            raise asking.no(rule, part[0] if isinstance(part, list) else part, unit="the unit")
+    asking.only(select, *_ALLOWED)
+
+
+def _items(asking: Asking, select: exp.Select, scope: Scope) -> list[tuple[str, Node]]:
+    """What SELECT shows, each under a name of its own."""
+    found: list[tuple[str, Node]] = []
+    for item in select.expressions:
+        inner = unaliased(item)
+        if isinstance(inner, exp.Star) or (isinstance(inner, exp.Column) and isinstance(inner.this, exp.Star)):
+            raise asking.no("raw_star", inner, table=scope.table.name)
+        name = item.alias_or_name if isinstance(item, exp.Alias | exp.Column) else asking.told(inner).lower()
+        taken = {n.casefold() for n, _ in found}
+        base = cut(name) or "column"
+        found.append((base if base.casefold() not in taken else fresh(base.casefold(), taken), inner))
+    if not found:
+        raise asking.no("raw_star", select, table=scope.table.name)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ groups
+
+
+def _groups(
+    asking: Asking, select: exp.Select, scope: Scope, items: Sequence[tuple[str, Node]]
+) -> tuple[tuple[Group, ...], list[tuple[Expr, Expr]]]:
+    """The groups, and the column that stands for each in what follows."""
+    nodes = group_nodes(asking, select, scope.sources)
+    distinct = select.args.get("distinct")
+    if distinct is not None:
+        asking.only(distinct)
+        if nodes or any(holds_aggregate(n) for _, n in items):
+            raise asking.no("distinct", select)
+        nodes = [n for _, n in items]
+    names = {id(n): name for name, n in items}
+    plain = Values(asking, resolver(asking, scope.sources), clause="GROUP BY")
+    found: list[Group] = []
+    stands: list[tuple[Expr, Expr]] = []
+    for node in nodes:
+        expr = plain.bind(node)
+        if any(expr == known for known, _ in stands):
+            continue
+        if not columns_of(expr):
+            raise asking.no("constant_group", node)
+        if columns_of(expr) & scope.telling:
+            raise asking.no("group_by_unit", node, unit=unit_word(scope.table), table=scope.table.name)
+        wanted = (
+            node.name
+            if isinstance(node, exp.Column)
+            else names.get(id(node)) or _named(asking, scope, items, plain, expr) or cut(asking.told(node)).lower()
+        )
+        taken = {g.name for g in found}
+        name = fresh(f"{wanted}_" if _NUMBERED.fullmatch(wanted) else wanted, taken)
+        keys = keys_of(asking, scope, node, expr)
+        found.append(Group(name=name, expr=expr, keys=keys))
+        stands.append((expr, _standing(name, expr, keys)))
+    count = math.prod(len(g.keys) for g in found if g.keys is not None)
+    if count > KEYS_MAX:
+        raise asking.no("too_many_keys", select.args.get("group") or select, count=count, expected=KEYS_MAX)
+    return tuple(found), stands
+
+
+def _named(asking: Asking, scope: Scope, items: Sequence[tuple[str, Node]], plain: Values, expr: Expr) -> str | None:
+    """The name that SELECT gives to the same expression."""
+    for name, node in items:
+        if not holds_aggregate(node) and rows_only(asking, scope, node) and plain.bind(node) == expr:
+            return name
+    return None
+
+
+def _standing(name: str, expr: Expr, keys: tuple[Value, ...] | None) -> Expr:
+    """A group's column after grouping."""
+    numbers = expr.type in {"int", "float"}
+    values = keys if keys is not None and expr.type != "bool" else None
+    nullable = expr.nullable if keys is None else None in keys
+    return col(name, expr.type, expr.low if numbers else None, expr.high if numbers else None, values, nullable=nullable)
+
+
+def keys_of(asking: Asking, scope: Scope, node: Node, expr: Expr) -> tuple[Value, ...] | None:
+    """The public keys of a group: all values it can have where WHERE holds; None where they are not known.
+
+    They come from the declared (or listed) values of the one column in it, from a list of the expression's own values in WHERE, or from the
+    expression, such as CASE or MONTH. Then NULL is among them if it can be; declared values are complete.
+    """
+    columns = columns_of(expr)
+    if len(columns) == 1:
+        (name,) = columns
+        column = _find(expr, name)
+        about = [c for c in scope.conditions if columns_of(c) == columns]
+        domain = _domain(column, about)
+        if domain is not None:
+            kept = [v for v in domain if all(evaluate(c, {name: v}) is True for c in about)]
+            return tuple(dict.fromkeys(evaluate(expr, {name: v}) for v in kept))
+    mark = standing(_MARK, expr)
+    about = [c for c in (_seen(c, expr, mark) for c in scope.conditions) if columns_of(c) == {_MARK}]
+    domain = _listed(mark, about)
+    if domain is None and expr.values is not None:
+        domain = (*expr.values, None) if expr.nullable else expr.values
+    if domain is not None:
+        return tuple(v for v in domain if all(evaluate(c, {_MARK: v}) is True for c in about))
+    if scope.calendar is not None and columns & _columns_of_table(scope):
+        raise asking.no("calendar_keys", node, column=asking.told(node), table=scope.calendar.name)
+    return None
+
+
+def _domain(column: Expr, about: Sequence[Expr]) -> tuple[Value, ...] | None:
+    """All values of a column: as declared, as WHERE lists them, or the two truths."""
+    if column.values is not None:
+        return column.values
+    if column.type == "bool":
+        return (False, True, None) if column.nullable else (False, True)
+    return _listed(column, about)
+
+
+def _seen(condition: Expr, expr: Expr, mark: Expr) -> Expr:
+    """The condition with a column in place of an expression."""
+    if condition == expr:
+        return mark
+    if not condition.args:
+        return condition
+    args = tuple(_seen(a, expr, mark) for a in condition.args)
+    return condition if args == condition.args else call(condition.op, *args)
+
+
+def _columns_of_table(scope: Scope) -> frozenset[str]:
+    return frozenset(str(f.expr.value) for s in scope.sources if s.public is scope.calendar for f in s.fields)
+
+
+def _find(expr: Expr, name: str) -> Expr:
+    """The column of that name in an expression."""
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if e.op == "col" and e.value == name:
+            return e
+        stack.extend(e.args)
+    raise AssertionError(name)
+
+
+def _listed(column: Expr, conditions: Sequence[Expr]) -> tuple[Value, ...] | None:
+    """The values that WHERE lists for a column: ``c IN (…)``, ``c = …``, or several of these with OR."""
+    for condition in conditions:
+        found = _alternatives(column, condition)
+        if found is not None:
+            return tuple(dict.fromkeys(found))
+    return None
+
+
+def _alternatives(column: Expr, condition: Expr) -> list[Value] | None:
+    if condition.op == "or":
+        parts = [_alternatives(column, a) for a in condition.args]
+        return None if any(p is None for p in parts) else [v for p in parts for v in p or []]
+    if condition.op == "in" and condition.args[0] == column:
+        return _values(column.type, condition.args[1:])
+    if condition.op == "eq" and column in condition.args:
+        other = [a for a in condition.args if a != column]
+        return _values(column.type, other) if len(other) == 1 else None
+    return None
+
+
+def _values(kind: Type, literals: Sequence[Expr]) -> list[Value] | None:
+    """Literals of the column's own type: another type would be compared by rules of its own."""
+    if any(e.op != "lit" or (e.type != kind and e.value is not None) for e in literals):
+        return None
+    return [e.value for e in literals if e.value is not None]
+
+
+# ------------------------------------------------------------------------------------------------ after the aggregates
+
+
+def _after(
+    asking: Asking,
+    select: exp.Select,
+    scope: Scope,
+    stands: Sequence[tuple[Expr, Expr]],
+    aggregates: Aggregates,
+    items: Sequence[tuple[str, Node]],
+) -> tuple[tuple[Output, ...], Expr | None, tuple[Order, ...]]:
+    """SELECT, HAVING and ORDER BY: all that is computed from the aggregates."""
+    aliases = aliases_of(select)
+
+    def grouped(clause: str, known: dict[str, Node]) -> Grouped:
+        return Grouped(asking, scope, stands, known, aggregates.bind, clause=clause)
+
+    outputs = []
+    for name, node in items:
+        own = {k: v for k, v in aliases.items() if v is not node}
+        outputs.append(Output(name=name, expr=grouped("SELECT", own).bind(node)))
+    having = select.args.get("having")
+    condition = None if having is None else grouped("HAVING", aliases).values.condition(having.this)
+    return tuple(outputs), condition, _order(asking, select, grouped("ORDER BY", aliases), outputs)
+
+
+def _order(asking: Asking, select: exp.Select, grouped: Grouped, outputs: Sequence[Output]) -> tuple[Order, ...]:
+    """By what the answer is sorted: a place, a name of SELECT, or an expression."""
+    order = select.args.get("order")
+    if order is None:
+        return ()
+    asking.only(order, "expressions")
+    found = []
+    for item in order.expressions:
+        asking.only(item, "this", "desc", "nulls_first")
+        node = bare(item.this)
+        if isinstance(node, exp.Literal) and not node.args.get("is_string"):
+            text = str(node.this)
+            if not (text.isascii() and text.isdigit() and len(text) < 6 and 1 <= int(text) <= len(outputs)):
+                raise asking.no("ordinal", node, count=len(outputs))
+            expr = outputs[int(text) - 1].expr
+        else:
+            expr = grouped.bind(node)
+        found.append(Order(expr=expr, descending=bool(item.args.get("desc")), nulls_first=bool(item.args.get("nulls_first"))))
+    return tuple(found)
+
+
+def _limit(asking: Asking, select: exp.Select) -> int | None:
+    limit = select.args.get("limit")
+    if limit is None:
+        return None
+    if isinstance(limit, exp.Fetch):
+        asking.only(limit, "direction", "count", "limit_options")
+        count = limit.args.get("count")
+    else:
+        asking.only(limit, "expression", "limit_options")
+        count = limit.expression
+    options = limit.args.get("limit_options")
+    if options is not None and (options.args.get("percent") or options.args.get("with_ties")):
+        raise asking.no("limit", limit)
+    text = str(count.this) if isinstance(count, exp.Literal) and not count.args.get("is_string") else ""
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise asking.no("limit", limit)
+    return int(text)
