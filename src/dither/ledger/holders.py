@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from contextlib import suppress
 from pathlib import Path
+
+_BEGUN = f"0.{time.time_ns()}"
+"""What stands for the start time where the system does not tell it: a number that is given again names another process all the same."""
 
 
 def here() -> str:
@@ -19,7 +23,7 @@ def here() -> str:
     4
     """
     pid = os.getpid()
-    return "|".join((*_machine(), str(pid), _started(pid) or "0"))
+    return "|".join((*_machine(), str(pid), _started(pid) or _BEGUN))
 
 
 def dead(holder: str) -> bool:
@@ -36,7 +40,7 @@ def dead(holder: str) -> bool:
         # The machine was started anew since then, so nothing of then still runs; another namespace cannot be seen into.
         return boot != _machine()[1] and "0" not in {boot, _machine()[1]} and not _shared_name(host)
     now = _started(int(pid))
-    if started != "0" and _machine()[1] != "0":
+    if started.isdecimal() and started != "0" and _machine()[1] != "0":
         return now != started
     with suppress(PermissionError):  # no /proc here: a process that answers is alive, whoever owns it
         try:

@@ -20,6 +20,7 @@ from dither.core import events as ev
 from dither.core.errors import InputError, LedgerError, OverBudgetError, RefusedError, TamperError
 from dither.core.plans import Charge, State
 from dither.core.units import Neighbors, PrivacyUnit
+from dither.ledger import holders
 from dither.ledger.alerts import File
 from dither.ledger.blocks import Blocks, Every
 from dither.ledger.book import Ledger
@@ -150,6 +151,18 @@ def test_only_the_parent_may_void_what_it_reserved_before_a_fork(url: str):
 
         assert Child(first).ended_well()
         assert ledger.void("p1", "nothing was read").state is State.VOIDED
+
+
+def test_a_process_number_that_is_given_again_voids_nothing_where_no_start_time_is_told(url: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(holders, "_text", lambda path: None)
+    monkeypatch.setattr(holders, "_link", lambda path: None)
+    with Ledger.open(url) as before:
+        before.reserve(charge("p1"))
+        monkeypatch.setattr(holders, "_BEGUN", "0.1")  # the same number, in another process
+        with Ledger.open(url) as after:
+            assert not holders.dead(holders.here())
+            with pytest.raises(RefusedError, match="another process"):
+                after.void("p1", "I was not there")
 
 
 # ------------------------------------------------------------------------------------------------ files
