@@ -16,8 +16,6 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -29,7 +27,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 
 from dither.core import checks
 from dither.core.errors import InputError, LedgerError, MissingExtraError, TamperError, shown
-from dither.ledger import schema
+from dither.ledger import forks, schema
 
 Query: TypeAlias = tuple[str, Sequence[object]]
 Row: TypeAlias = tuple[Any, ...]
@@ -151,7 +149,7 @@ class _Sqlite:
             _check_place(self._path, create=create)
         self._lock = threading.RLock()
         self._made_by = os.getpid()
-        self._gate = _Gate()
+        self._gate = forks.Gate()
         self._engine = sa.create_engine(
             sa.URL.create("sqlite", database=None if self._path is None else str(self._path)),
             poolclass=StaticPool if self._memory else QueuePool,
@@ -160,7 +158,7 @@ class _Sqlite:
         )
         sa.event.listen(self._engine, "connect", self._opened)
         if not self._memory:
-            _FILES.add(self)
+            forks.heed(self)
         self._file = None if self._path is None else _identity(self._path)
         try:
             with self._connected(), self._engine.connect() as connection:
@@ -226,7 +224,7 @@ class _Sqlite:
             with self._lock:
                 yield from self._checked_out()
             return
-        if self._path in _LEFT_OPEN:
+        if self._file is not None and self._file in _LEFT_OPEN:
             raise LedgerError(
                 f"The book {self.url} was in use when this process was forked, and SQLite cannot be carried over: open it in a process "
                 "that is started anew (multiprocessing's 'spawn' or 'forkserver')."
@@ -283,9 +281,9 @@ class _Sqlite:
     def forked(self, *, child: bool, clean: bool) -> None:
         """Go on, here and in the child: each with connections of its own."""
         if child:
-            self._gate = _Gate()
-            if not clean and self._path is not None:
-                _LEFT_OPEN.add(self._path)
+            self._gate = forks.Gate()
+            if not clean:
+                _LEFT_OPEN.add(self._file)
         else:
             self._gate.open()
 
@@ -294,74 +292,8 @@ class _Sqlite:
         return LedgerError(f"The book {self.url} cannot be used: {_sqlite_words(cause)}")
 
 
-class _Gate:
-    """Counts who is inside, and can be shut until all are out."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside: list[int] = []
-        self._shut = False
-
-    def __enter__(self) -> None:
-        with self._changed:
-            while self._shut:
-                self._changed.wait()
-            self._inside.append(threading.get_ident())
-
-    def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside.remove(threading.get_ident())
-            self._changed.notify_all()
-
-    def shut(self) -> None:
-        """Nobody enters."""
-        with self._changed:
-            self._shut = True
-
-    def drained(self, seconds: float) -> bool:
-        """Whether all are out, after so long at most; at once where it is this very thread that is inside."""
-        deadline = time.monotonic() + seconds
-        with self._changed:
-            while self._inside and threading.get_ident() not in self._inside and time.monotonic() < deadline:
-                self._changed.wait(0.05)
-            return not self._inside
-
-    def open(self) -> None:
-        """Whoever waits enters."""
-        with self._changed:
-            self._shut = False
-            self._changed.notify_all()
-
-
-_FILES: weakref.WeakSet[_Sqlite] = weakref.WeakSet()
-"""Every file that is open in this process."""
-_LEFT_OPEN: set[Path] = set()
+_LEFT_OPEN: set[tuple[int, int] | None] = set()
 """Files that a thread of the parent was using at the fork: SQLite in this process takes the parent's locks for its own."""
-_forks = threading.Lock()
-_drained: dict[_Sqlite, bool] = {}
-
-
-def _before_fork() -> None:
-    """Close what SQLite forbids to carry over.
-
-    A child with a connection believes that it holds its parent's locks. When the parent then closes the book, it removes
-    the log that the child writes to: charges would be answered, and lost.
-    """
-    _forks.acquire()
-    stores = list(_FILES)
-    for store in stores:
-        store.about_to_fork()
-    _drained.update((store, store.drained()) for store in stores)
-
-
-def _after_fork(*, child: bool) -> None:
-    for store, clean in _drained.items():
-        store.forked(child=child, clean=clean)
-    _drained.clear()
-    _forks.release()
-
-
-os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(child=False), after_in_child=lambda: _after_fork(child=True))
 
 
 def _check_place(path: Path, *, create: bool) -> None:
