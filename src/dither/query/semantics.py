@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime, timedelta
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -52,15 +53,33 @@ TRUE_TEXTS, FALSE_TEXTS = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "
 # ------------------------------------------------------------------------------------------------ small and large letters
 
 
-def _letters() -> tuple[str, str]:
-    """Large and small letters that are each other's one counterpart: Latin, Greek, Cyrillic, Armenian, in every version of Unicode."""
-    large = [chr(c) for c in (*range(0x41, 0x588), *range(0x1E00, 0x1F00))]
-    pairs = [(c, c.lower()) for c in large if len(c.lower()) == 1 and c.lower() != c and c.lower().upper() == c]
+def _small(letter: str) -> str:
+    found = letter.lower()
+    return found if len(found) == 1 else "i" if letter == "\u0130" else letter
+
+
+def _large(letter: str) -> str:
+    found = letter.upper() if len(letter.upper()) == 1 else letter.title()
+    return "\u1e9e" if letter == "\u00df" else found if len(found) == 1 else letter
+
+
+def _letters(rule: Callable[[str], str]) -> tuple[str, str]:
+    """Every letter that the rule changes, and what it becomes."""
+    places = (*range(0x41, 0xD800), *range(0xE000, 0x20000))
+    pairs = [(chr(c), rule(chr(c))) for c in places if rule(chr(c)) != chr(c)]
     return "".join(a for a, _ in pairs), "".join(b for _, b in pairs)
 
 
-LARGE, SMALL = _letters()
-_TO_SMALL, _TO_LARGE = str.maketrans(LARGE, SMALL), str.maketrans(SMALL, LARGE)
+@cache
+def letters(op: str) -> tuple[str, str]:
+    """What ``lower`` or ``upper`` changes, letter by letter (the simple mappings of Unicode), and into what."""
+    return _letters(_small if op == "lower" else _large)
+
+
+@cache
+def _table(op: str) -> dict[int, int]:
+    return str.maketrans(*letters(op))
+
 
 # ------------------------------------------------------------------------------------------------ evaluation
 
@@ -235,7 +254,7 @@ def _cast_text(_: Expr, x: _Any) -> Value:
 
 def _cast_bool(_: Expr, x: _Any) -> Value:
     if isinstance(x, str):
-        x = x.strip(" ").translate(_TO_SMALL)
+        x = x.strip(" ").translate(_table("lower"))
         return True if x in TRUE_TEXTS else False if x in FALSE_TEXTS else None
     return bool(x != 0)
 
@@ -279,8 +298,8 @@ def _substr(_: Expr, x: str, start: int, count: int | None = None) -> Value:
 
 _TEXTS: Mapping[str, _Rule] = MappingProxyType(
     {
-        "lower": lambda _, x: x.translate(_TO_SMALL),
-        "upper": lambda _, x: x.translate(_TO_LARGE),
+        "lower": lambda _, x: x.translate(_table("lower")),
+        "upper": lambda _, x: x.translate(_table("upper")),
         "trim": lambda _, x: x.strip(" "),
         "length": lambda _, x: len(x),
         "substr": _substr,
