@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
-from dither.core.errors import DecodeError, LedgerError, shown
+from dither.core.errors import DecodeError, LedgerError, TamperError, shown
 from dither.ledger import desk as desks
 from dither.ledger import entries
 from dither.ledger.agreed import WHOLE
@@ -129,7 +129,7 @@ class _Audit:
         for limit, block, *rest in rows:
             try:
                 kept[limit, block] = desks.Balance.read(*rest)
-            except (AttributeError, TypeError, ValueError):
+            except TamperError:
                 self.wrong(f"The balance of limit {shown(limit)}{_of(block)} cannot be read.")
         due = {(name, block): spent for name, held in limits.items() for block, spent in held.balances.items()}
         for name, block in sorted(kept.keys() | due.keys()):

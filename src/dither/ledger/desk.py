@@ -29,6 +29,7 @@ from dither.ledger.terms import Dataset, Limit
 Key: TypeAlias = tuple[str, str]
 """A balance: a limit's id and a block, "" for the whole dataset."""
 _ASKED = 400
+_TOLD = frozenset({"entry", "head", "at", "release", "spent", "remaining"})
 
 TAIL: Final = "SELECT n, at, hash, terms, (SELECT t.hash FROM entries t WHERE t.n = e.terms) FROM entries e ORDER BY n DESC LIMIT 1"
 _SEEN = "SELECT hash FROM entries WHERE n = ?"
@@ -75,7 +76,13 @@ class Balance:
     @classmethod
     def read(cls, spent: str, events: int, alerted: int) -> Balance:
         """From its row."""
-        return cls(tuple(int(part, 16) for part in spent.split(" ")), events, alerted)
+        try:
+            found = tuple(int(part, 16) for part in spent.split(" "))
+            if min(*found, events, alerted) < 0:
+                raise ValueError(spent)
+        except (AttributeError, TypeError, ValueError):
+            raise TamperError("A balance of the book cannot be read: audit the book.") from None
+        return cls(found, events, alerted)
 
     def row(self, key: Key) -> tuple[object, ...]:
         """Its row."""
@@ -108,15 +115,15 @@ class Written:
     @classmethod
     def read(cls, line: str, terms: Terms) -> Written:
         """From its line."""
-        body = entries.parse(line)
-        if body["kind"] != "reserve":
-            raise TamperError(f"Entry {body['n']} of the book is not a reservation: verify the book.")
-        charge = entries.charge_from_dict(body["charge"])
-        dataset = terms.dataset(charge.unit.dataset)
-        prices = {name: tuple(in_units(amount(a)) for a in price) for name, price in body["prices"].items()}
-        return cls(
-            charge, prices, all_keys(dataset, [terms.limits[name] for name in prices], charge.blocks), dataset.trust, entries.hash_of(line)
-        )
+        try:
+            body = entries.parse(line)
+            charge = entries.charge_from_dict(body["charge"])
+            dataset = terms.dataset(charge.unit.dataset)
+            prices = {name: tuple(in_units(amount(a)) for a in price) for name, price in body["prices"].items()}
+            keys = all_keys(dataset, [terms.limits[name] for name in prices], charge.blocks)
+        except (DitherError, AttributeError, LookupError, TypeError):
+            raise TamperError("An entry that should hold a reservation does not: audit the book, or verify an export of it.") from None
+        return cls(charge, prices, keys, dataset.trust, entries.hash_of(line))
 
 
 def all_keys(dataset: Dataset, limits: Iterable[Limit], blocks: tuple[str, ...]) -> tuple[Key, ...]:
@@ -147,7 +154,13 @@ def _promised(told: tuple[float, float], charge: Charge, trust: Trust) -> Guaran
 def held(row: Sequence[Any]) -> Held:
     """A row of ``charges``: id, digest, state, reserve_n, holder, told."""
     name, digest, state, reserve_n, holder, told = row
-    return Held(name, digest, State(state), reserve_n, holder, json.loads(told))
+    try:
+        answer = json.loads(told)
+        if not isinstance(answer, dict) or not answer.keys() >= _TOLD:
+            raise ValueError(told)
+        return Held(name, digest, State(state), reserve_n, holder, answer)
+    except (TypeError, ValueError):
+        raise TamperError(f"The row of charge {shown(name)} cannot be read: audit the book.") from None
 
 
 # ------------------------------------------------------------------------------------------------ the desk
@@ -238,10 +251,10 @@ class Desk:
     def written(self, name: str, n: int) -> Written:
         """What the reserve entry of that number says."""
         pending = next((row for row in self._new_entries if row.n == n), None)
-        line = pending.line if pending is not None else self.turn.ask(("SELECT line FROM entries WHERE n = ?", (n,)))[0][0][0]
-        made = Written.read(line, self.terms)
+        rows = [(pending.line,)] if pending is not None else self.turn.ask(("SELECT line FROM entries WHERE n = ?", (n,)))[0]
+        made = Written.read(rows[0][0] if rows else "", self.terms)
         if made.charge.id != name:
-            raise TamperError(f"Entry {n} of the book is not the reservation of charge {shown(name)}: verify the book.")
+            raise TamperError(f"Entry {n} of the book is not the reservation of charge {shown(name)}: audit the book.")
         return made
 
     @property

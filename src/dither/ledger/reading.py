@@ -100,7 +100,10 @@ class Reader:
         )
         if not rows[0]:
             raise UnknownNameError("charge", name, ["the id of a charge in this book"])
-        return desks.held(rows[0][0]), Written.read(rows[1][0][0], self._refresh())
+        kept, written = desks.held(rows[0][0]), Written.read(rows[1][0][0] if rows[1] else "", self._refresh())
+        if written.charge.id != name:
+            raise TamperError(f"The row of charge {shown(name)} is not what its entry says: audit the book.")
+        return kept, written
 
     def receipt(self, charge_id: str) -> Receipt:
         """What was answered last for a charge."""

@@ -230,6 +230,7 @@ def _to_settle(desk: Desk, name: str, written: Written | None) -> tuple[Held, Wr
         raise UnknownNameError("charge", name, ["the id of a reserved charge"])
     if written is None or (kept.state is State.RESERVED and kept.told["head"] != written.head):
         written = desk.written(name, kept.reserve_n)
+    desk.balances(written.keys)  # read before anything is written
     return kept, written
 
 

@@ -334,6 +334,35 @@ def test_a_row_lends_its_receipt_to_no_other_charge(url: str, tmp_path: Path):
             ledger.reserve_up_to(replace(steps, event=ev.Repeat(ev.PureDp(1.0), 9)))
 
 
+@pytest.mark.parametrize(
+    "edited",
+    [
+        "charges SET reserve_n = 99",
+        "charges SET reserve_n = 0",
+        "charges SET reserve_n = 5 WHERE id = 'c1'",
+        "charges SET told = 'x'",
+        "charges SET told = '{}'",
+        "charges SET told = '[]'",
+        "charges SET state = 'free'",
+        "balances SET spent = 'none'",
+        "balances SET spent = '-ff'",
+        "balances SET events = -1",
+    ],
+)
+def test_a_row_that_cannot_be_is_told_and_nothing_is_decided(url: str, tmp_path: Path, edited: str):
+    with Ledger.open(url) as ledger:
+        ledger.reserve(charge("c1"))
+        ledger.reserve(charge("c2"))
+        before = list(ledger.lines())
+    edit(tmp_path, f"UPDATE {edited}")
+    with Ledger.open(url) as ledger:
+        calls = [ledger.standings, lambda: ledger.reserve(charge("c3")), lambda: ledger.commit("c1"), lambda: ledger.receipt("c1")]
+        for call in calls[:3] if "balances" in edited else calls[2:]:
+            with pytest.raises(TamperError, match=r"audit the book|cannot be read"):
+                call()
+        assert list(ledger.lines()) == before
+
+
 # ------------------------------------------------------------------------------------------------ terms that change
 
 
