@@ -138,7 +138,7 @@ class Ledger(Reader):
         if not first and readonly:
             raise LedgerError(f"There is no book in {self.store.url}: make one with  dither ledger open {self.store.url}.")
         if not first:
-            self._sealer = seal.Sealer.open(key) if key is not None else seal.Sealer.ephemeral() if self.store.url == "sqlite://" else None
+            self._sealer = opening.sealer(key) if key is not None else seal.Sealer.ephemeral() if self.store.url == "sqlite://" else None
             self._do(self._begin)
             (first,) = self.store.read(("SELECT line FROM entries WHERE n = 0", ()))
         try:
@@ -176,7 +176,7 @@ class Ledger(Reader):
                 raise LedgerError(
                     f"The signing key of the book {self.store.url} is missing: expected it at {place}. Restore it, or open it read-only."
                 )
-            self._sealer = seal.Sealer.open(key)
+            self._sealer = opening.sealer(key)
         if self._sealer.public_key != public_key:
             raise TamperError(f"The signing key is not that of the book {self.store.url}: give key=… the one it was opened with first.")
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final, cast, get_args
 
 from dither.core import checks
+from dither.core.errors import LedgerError
+from dither.ledger import seal
 from dither.ledger.alerts import Channel
 
 KEY_VARIABLE: Final = "DITHER_KEY"  # the name of the variable that holds the key's path
@@ -77,6 +79,14 @@ def is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+def sealer(key: Path) -> seal.Sealer:
+    """The key of a file, made on first use."""
+    try:
+        return seal.Sealer.open(key)
+    except OSError as error:
+        raise LedgerError(f"The signing key {key} cannot be reached ({error.strerror}): give the right to its folder.") from None
 
 
 def key_path(url: str, key: Path | None) -> Path | None:

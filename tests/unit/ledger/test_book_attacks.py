@@ -191,6 +191,21 @@ def test_a_file_of_two_names_is_no_book(url: str, tmp_path: Path):
         Ledger.open(f"sqlite:///{tmp_path}/copy.db")
 
 
+def test_places_that_cannot_be_entered_are_told(url: str, tmp_path: Path):
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    hidden.chmod(0)
+
+    def first() -> None:
+        if os.geteuid() == 0:
+            os.seteuid(65534)  # nobody: whoever is root may enter everywhere
+        for given in ((f"sqlite:///{hidden}/book.db", None), ("sqlite://", hidden / "book.key")):
+            with pytest.raises(LedgerError, match=r"cannot be (entered|reached)"):
+                Ledger.open(given[0], key=given[1])
+
+    assert Child(first).ended_well()
+
+
 def test_a_link_to_the_file_is_the_same_book(url: str, tmp_path: Path):
     (tmp_path / "link.db").symlink_to("book.db")
     with Ledger.open(url) as one, Ledger.open(f"sqlite:///{tmp_path}/link.db", key=tmp_path / "book.db.key") as two:
