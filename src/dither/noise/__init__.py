@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from dither.noise.stream import TreeCounter as TreeCounter
     from dither.noise.threshold import AboveThreshold as AboveThreshold
     from dither.noise.vote import EnsembleVote as EnsembleVote
+    from dither.noise.weighted import WeightedSelection as WeightedSelection
 
 _HOMES: dict[str, tuple[str, ...]] = {
     "_analytic": ("classic_gaussian_noise_multiplier", "gaussian_noise_multiplier"),
@@ -88,6 +89,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "stream": ("MatrixCounter", "TreeCounter"),
     "threshold": ("AboveThreshold",),
     "vote": ("EnsembleVote",),
+    "weighted": ("WeightedSelection",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
