@@ -20,18 +20,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlglot import exp
 
 from dither.core import checks
-from dither.core.errors import InputError
+from dither.core.errors import InputError, UnknownNameError
 from dither.query.bind_outputs import Aggregates, Needs
-from dither.query.bind_rows import Env, Scope, aliases_of, fresh, resolver, scope_of, unit_word, with_parts
+from dither.query.bind_rows import Env, Scope, aliases_of, fresh, named_values, scope_of, unit_word, with_parts
 from dither.query.bind_values import Asking, Node, Values, bare, holds_aggregate
-from dither.query.bind_within import Grouped, group_nodes, rows_only, standing, subquery, unaliased
+from dither.query.bind_within import Grouped, answer_below, group_nodes, rows_only, standing, subquery, unaliased
 from dither.query.expr import Expr, call, col, columns_of
 from dither.query.facts import Catalog, Type, Value
 from dither.query.parse import Options, parse
@@ -41,6 +41,9 @@ from dither.query.semantics import evaluate
 
 KEYS_MAX: Final = 1_000_000
 """More public groups than this are not answered at once."""
+WORK_MAX: Final = 2_000_000
+ITEMS_MAX, GROUPS_MAX, AGGREGATES_MAX = 500, 32, 256
+"""More columns of the answer, groups and aggregates than these are not answered at once."""
 _MARK: Final = "\N{MIDDLE DOT}group"
 _NUMBERED: Final = re.compile(r"a\d+(_\d+)?")
 _ALLOWED: Final = ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "with_", "hint", "distinct")
@@ -64,7 +67,7 @@ def ask(sql: str, catalog: Catalog, *, dialect: str = "duckdb") -> Asked:
     parsed = parse(sql, dialect=dialect)
     asking = Asking(parsed.sql, dialect, catalog)
     try:
-        question = _question(asking, parsed.tree)
+        question = _question(asking, parsed.tree, {})
     except RecursionError:
         raise InputError("The SQL nests too deep: expected fewer brackets and sub-queries. Use WITH to name its parts.") from None
     _check_option(asking, question, parsed.options)
@@ -82,10 +85,13 @@ def _check_option(asking: Asking, question: Question, options: Options) -> None:
         raise asking.no("unit_option", exp.column(named), **words)
 
 
-def _question(asking: Asking, select: exp.Select) -> Question:
+def _question(asking: Asking, select: exp.Select, env: Env) -> Question:
     """The one SELECT that is answered."""
-    env: Env = with_parts(asking, select, {}, subquery)
+    env = with_parts(asking, select, env, subquery)
     _check_clauses(asking, select)
+    shown = _shown(asking, select, env)
+    if shown is not None:
+        return shown
     scope = scope_of(asking, select, env, subquery)
     assert scope.table.unit is not None
     items = _items(asking, select, scope)
@@ -94,6 +100,13 @@ def _question(asking: Asking, select: exp.Select) -> Question:
     _after(asking, select, scope, stands, Aggregates(asking, scope, needs), items)
     aggregates = Aggregates(asking, scope, needs)  # the second pass knows which quantiles and means the whole query asks for
     outputs, having, order = _after(asking, select, scope, stands, aggregates, items)
+    for what, count, most in (
+        ("columns", len(items), ITEMS_MAX),
+        ("groupings", len(groups), GROUPS_MAX),
+        ("aggregates", len(aggregates.made), AGGREGATES_MAX),
+    ):
+        if count > most:
+            raise asking.no("too_many", select, what=what, count=count, expected=most)
     if not groups and not aggregates.made:
         raise asking.no("no_aggregate", select, table=scope.table.name)
     aggregates.hidden()
@@ -108,6 +121,67 @@ def _question(asking: Asking, select: exp.Select) -> Question:
         limit=_limit(asking, select),
         sql=asking.sql,
     )
+
+
+def _shown(asking: Asking, select: exp.Select, env: Env) -> Question | None:
+    """A SELECT over the answer of another: its WHERE, ORDER BY and LIMIT come after the aggregates, at no charge."""
+    above = answer_below(asking, select, env)
+    if above is None:
+        return None
+    alias, _, answer = above
+    order = select.args.get("order")
+    if any(select.args.get(k) for k in ("group", "having", "distinct")) or any(
+        holds_aggregate(n) for n in (*select.expressions, *([order] if order is not None else []))
+    ):
+        raise answer.error
+    inner = _question(asking, answer.select, answer.env)
+    columns = {o.name.casefold(): o.expr for o in inner.outputs}
+    aliases, active = aliases_of(select), set[str]()
+
+    def column(node: exp.Column, *, first: bool = False) -> Expr:
+        name = node.name.casefold()
+        if node.table and node.table.casefold() != alias.casefold():
+            raise UnknownNameError("table of the query", node.table, [alias])
+        known = not node.table and name in aliases and name not in active
+        if name in columns and not (first and known):
+            return columns[name]
+        if not known:
+            raise UnknownNameError("column", node.name, [o.name for o in inner.outputs])
+        active.add(name)
+        made = values.bind(aliases[name])
+        active.discard(name)
+        return made
+
+    values = Values(asking, column, clause="SELECT")
+    outputs = _outputs_of(asking, select, inner, values)
+    where = select.args.get("where")
+    conditions = [c for c in (inner.having, None if where is None else values.condition(where.this)) if c is not None]
+    by_name = Values(asking, lambda node: column(node, first=True), clause="ORDER BY")
+    return replace(
+        inner,
+        outputs=outputs,
+        having=None if not conditions else conditions[0] if len(conditions) == 1 else call("and", *conditions),
+        order=_order(asking, select, by_name, outputs),
+        limit=_limit(asking, select),
+        sql=asking.sql,
+    )
+
+
+def _outputs_of(asking: Asking, select: exp.Select, inner: Question, values: Values) -> tuple[Output, ...]:
+    """What a SELECT over an answer shows."""
+    found: list[Output] = []
+    for item in select.expressions:
+        node = unaliased(item)
+        if isinstance(node, exp.Star):
+            asking.only(node)
+            made = [(o.name, o.expr) for o in inner.outputs]
+        else:
+            made = [(item.alias_or_name if isinstance(item, exp.Alias | exp.Column) else asking.told(node).lower(), values.bind(node))]
+        for name, expr in made:
+            taken = {o.name.casefold() for o in found}
+            base = cut(name) or "column"
+            found.append(Output(name=base if base.casefold() not in taken else fresh(base.casefold(), taken), expr=expr))
+    return tuple(found)
 
 
 def _check_clauses(asking: Asking, select: exp.Select) -> None:
@@ -150,7 +224,7 @@ def _groups(
             raise asking.no("distinct", select)
         nodes = [n for _, n in items]
     names = {id(n): name for name, n in items}
-    plain = Values(asking, resolver(asking, scope.sources), clause="GROUP BY")
+    plain = named_values(asking, scope.sources, aliases_of(select), "GROUP BY")
     found: list[Group] = []
     stands: list[tuple[Expr, Expr]] = []
     for node in nodes:
@@ -173,7 +247,7 @@ def _groups(
         stands.append((expr, _standing(name, expr, keys)))
     count = math.prod(len(g.keys) for g in found if g.keys is not None)
     if count > KEYS_MAX:
-        raise asking.no("too_many_keys", select.args.get("group") or select, count=count, expected=KEYS_MAX)
+        raise asking.no("too_many", select.args.get("group") or select, what="public groups", count=count, expected=KEYS_MAX)
     return tuple(found), stands
 
 
@@ -205,19 +279,41 @@ def keys_of(asking: Asking, scope: Scope, node: Node, expr: Expr) -> tuple[Value
         column = _find(expr, name)
         about = [c for c in scope.conditions if columns_of(c) == columns]
         domain = _domain(column, about)
+        if domain is None:
+            domain = next((values for on, values in scope.domains if on == column), None)
         if domain is not None:
-            kept = [v for v in domain if all(evaluate(c, {name: v}) is True for c in about)]
+            kept = _kept(asking, node, domain, about, column)
             return tuple(dict.fromkeys(evaluate(expr, {name: v}) for v in kept))
     mark = standing(_MARK, expr)
+    joined = next((values for on, values in scope.domains if on == expr), None)
     about = [c for c in (_seen(c, expr, mark) for c in scope.conditions) if columns_of(c) == {_MARK}]
-    domain = _listed(mark, about)
+    domain = _listed(mark, about) if joined is None else joined
     if domain is None and expr.values is not None:
         domain = (*expr.values, None) if expr.nullable else expr.values
     if domain is not None:
-        return tuple(v for v in domain if all(evaluate(c, {_MARK: v}) is True for c in about))
+        return _kept(asking, node, domain, about, mark)
     if scope.calendar is not None and columns & _columns_of_table(scope):
         raise asking.no("calendar_keys", node, column=asking.told(node), table=scope.calendar.name)
     return None
+
+
+def _kept(asking: Asking, node: Node, domain: tuple[Value, ...], about: Sequence[Expr], column: Expr) -> tuple[Value, ...]:
+    """The values for which all conditions hold."""
+    work = len(domain) * sum(c.size for c in about if _alternatives(column, c) is None)
+    if work > WORK_MAX:
+        raise asking.no("too_many", node, what="values and conditions", count=work, expected=WORK_MAX)
+    tests = [_test(c, column) for c in about]
+    return tuple(v for v in domain if all(test(v) for test in tests))
+
+
+def _test(condition: Expr, column: Expr) -> Callable[[Value], bool]:
+    """Whether a condition on one column holds for a value; a long list is looked up, not walked."""
+    listed = _alternatives(column, condition)
+    if listed is not None:
+        known = frozenset(listed)
+        return lambda value: value in known
+    name = str(column.value)
+    return lambda value: evaluate(condition, {name: value}) is True
 
 
 def _domain(column: Expr, about: Sequence[Expr]) -> tuple[Value, ...] | None:
@@ -308,7 +404,7 @@ def _after(
     return tuple(outputs), condition, _order(asking, select, grouped("ORDER BY", aliases), outputs)
 
 
-def _order(asking: Asking, select: exp.Select, grouped: Grouped, outputs: Sequence[Output]) -> tuple[Order, ...]:
+def _order(asking: Asking, select: exp.Select, grouped: Grouped | Values, outputs: Sequence[Output]) -> tuple[Order, ...]:
     """By what the answer is sorted: a place, a name of SELECT, or an expression."""
     order = select.args.get("order")
     if order is None:

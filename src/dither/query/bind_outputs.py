@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from dither.query.bind_rows import Scope, resolver, unit_word
 from dither.query.bind_values import KNOWN, Asking, Node, Values, bare, holds_aggregate
-from dither.query.bind_within import number
+from dither.query.bind_within import as_number
 from dither.query.expr import Expr, call, col, columns_of, lit
 from dither.query.question import Aggregate, AggregateKind
 
@@ -157,7 +157,7 @@ class Aggregates:
 
     def _arg(self, node: Node, inner: Node | None, condition: Expr | None) -> Expr:
         found = self._value(node, inner, condition)
-        return number(self.asking, node, found)
+        return as_number(self.asking, node, found)
 
     def _refuse_calendar(self, node: Node) -> None:
         source = next(s for s in self.scope.sources if s.public is None)

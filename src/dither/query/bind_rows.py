@@ -11,10 +11,10 @@ from typing import Final, TypeAlias
 
 from sqlglot import exp
 
-from dither.core.errors import UnknownNameError
+from dither.core.errors import DitherError, UnknownNameError
 from dither.query.bind_values import Asking, Node, Values, chain, holds_aggregate
 from dither.query.expr import Expr, call, col, columns_of
-from dither.query.facts import Table
+from dither.query.facts import Table, Value
 from dither.query.question import Extend, Filter, JoinPublic, PerUnit, Rows, Scan
 
 _FILES: Final = (".", "/", "\\", "*", ":")
@@ -47,12 +47,23 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """A sub-query whose groups hold the rows of many: it can only be answered, and its answer shown (not aggregated again)."""
+
+    select: exp.Select
+    env: Mapping[str, Relation]
+    error: DitherError
+    """Why it is no relation."""
+
+
+@dataclass(frozen=True, slots=True)
 class Relation:
     """What a sub-query, a part of WITH, or a private table is: rows and the columns they are known by."""
 
     rows: Rows
     table: Table
     fields: tuple[Field, ...]
+    answer: Answer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +77,8 @@ class Scope:
     """The public table that stands first in FROM public LEFT JOIN private: its groups appear, empty or not."""
     conditions: tuple[Expr, ...] = ()
     """What WHERE asks, link by link."""
+    domains: tuple[tuple[Expr, tuple[Value, ...]], ...] = ()
+    """What can only have certain values, being joined to a public table's key that has them."""
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -183,14 +196,15 @@ def _known(asking: Asking, env: Env) -> str:
     return ", ".join(sorted({t.name for t in asking.catalog.values()} | set(env))) or "(no tables)"
 
 
-def _source(asking: Asking, node: Node, env: Env, nested: Nested) -> tuple[str, Relation | Table]:
+def source_of(asking: Asking, node: Node, env: Env, nested: Nested) -> tuple[str, Relation | Table]:
     """One thing of FROM: its alias, and a private relation or a public table."""
     if isinstance(node, exp.Subquery):
         asking.only(node, "this", "alias")
         inner = node.this
         if not isinstance(inner, exp.Query):
             raise asking.no("join_kind", node)
-        relation = nested(asking, inner, env)
+        relation = asking.bound.get(id(node)) or nested(asking, inner, env)
+        asking.bound[id(node)] = relation
         return node.alias or "", _renamed(asking, node, relation)
     if not isinstance(node, exp.Table):
         rule = "unnest" if isinstance(node, exp.Unnest | exp.Lateral | exp.Values) else "table_function"
@@ -266,8 +280,11 @@ def scope_of(asking: Asking, select: exp.Select, env: Env, nested: Nested) -> Sc
         raise asking.no("no_from", select, known=asking.private)
     asking.only(start, "this")
     joins = list(select.args.get("joins") or [])
-    alias, first = _source(asking, start.this, env, nested)
-    others = [(join, *_source(asking, join.this, env, nested)) for join in joins]
+    alias, first = source_of(asking, start.this, env, nested)
+    others = [(join, *source_of(asking, join.this, env, nested)) for join in joins]
+    for found in (first, *(o[2] for o in others)):
+        if isinstance(found, Relation) and found.answer is not None:
+            raise found.answer.error
     private = [isinstance(first, Relation), *(isinstance(o[2], Relation) for o in others)]
     if sum(private) == 0:
         raise asking.no("public_only", start.this, known=asking.private)
@@ -334,7 +351,8 @@ def _join(asking: Asking, scope: Scope, join: exp.Join, alias: str, table: Table
         sources = tuple(
             replace(s, fields=tuple(replace(f, hidden=f.hidden or f.name.casefold() == name) for f in s.fields)) for s in sources
         )
-    return replace(scope, rows=rows, sources=(*sources, source), calendar=table if calendar else scope.calendar)
+    domains = scope.domains if key.values is None or (left and not calendar) else (*scope.domains, (on, key_expr.values or ()))
+    return replace(scope, rows=rows, sources=(*sources, source), calendar=table if calendar else scope.calendar, domains=domains)
 
 
 def _on(asking: Asking, scope: Scope, source: Source, join: exp.Join, key: Expr) -> tuple[Expr, list[Expr]]:
@@ -384,26 +402,36 @@ def _same_type(asking: Asking, node: Node, on: Expr, key: Expr) -> Expr:
 
 def where_of(asking: Asking, scope: Scope, condition: Node, aliases: Mapping[str, Node]) -> Scope:
     """The rows for which a condition holds. Names of SELECT may stand in it, unless they are aggregates."""
+    values = named_values(asking, scope.sources, aliases, "WHERE", refuse="alias_in_where")
+    links = [values.condition(link) for link in chain(condition, exp.And)]
+    made = links[0] if len(links) == 1 else call("and", *links)
+    return replace(scope, rows=Filter(rows=scope.rows, condition=made), conditions=tuple(links))
+
+
+def named_values(
+    asking: Asking, sources: Sequence[Source], aliases: Mapping[str, Node], clause: str, *, refuse: str = "aggregate_here"
+) -> Values:
+    """Binds plain expressions in which names of SELECT may stand, where no column has that name."""
     active: set[str] = set()
 
-    def plain(node: exp.Column) -> Expr:
-        found = find(asking, scope.sources, node)
+    def column(node: exp.Column) -> Expr:
+        found = find(asking, sources, node)
         if found is not None:
             return found.expr
         name = node.name.casefold()
-        if node.table or name not in aliases or name in active:
-            raise unknown(scope.sources, node)
+        if node.table or name not in aliases:
+            raise unknown(sources, node)
+        if name in active:
+            raise asking.no("alias_loop", node)
         if holds_aggregate(aliases[name]):
-            raise asking.no("alias_in_where", node)
+            raise asking.no(refuse, node, clause=clause)
         active.add(name)
         made = values.bind(aliases[name])
         active.discard(name)
         return made
 
-    values = Values(asking, plain, clause="WHERE")
-    links = [values.condition(link) for link in chain(condition, exp.And)]
-    made = links[0] if len(links) == 1 else call("and", *links)
-    return replace(scope, rows=Filter(rows=scope.rows, condition=made), conditions=tuple(links))
+    values = Values(asking, column, clause=clause)
+    return values
 
 
 def aliases_of(select: exp.Select) -> dict[str, Node]:

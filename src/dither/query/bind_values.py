@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
@@ -75,9 +75,10 @@ _TYPES: Final[Mapping[str, str]] = MappingProxyType(
     | dict.fromkeys(("TIMESTAMP", "TIMESTAMPNTZ", "TIMESTAMPTZ", "TIMESTAMPLTZ", "DATETIME"), "timestamp")
 )
 KNOWN: Final = (
-    "ABS CEIL CLAMP COALESCE CONCAT CONTAINS DATE_ADD DATE_DIFF DATE_PART DATE_TRUNC DAY DAYOFWEEK ENDS_WITH EXP EXTRACT FLOOR GREATEST"
-    " HOUR IF LEAST LEFT LENGTH LN LOG10 LOWER MINUTE MOD MONTH NULLIF POWER QUARTER RIGHT ROUND SIGN SQRT STARTS_WITH SUBSTR TRIM UPPER"
-    " YEAR, and of aggregates AVG CORR COUNT COUNT_IF COVAR_POP MAX MEDIAN MIN QUANTILE_CONT STDDEV SUM VARIANCE"
+    "ABS, CEIL, CLAMP, COALESCE, CONCAT, CONTAINS, DATE_ADD, DATE_DIFF, DATE_PART, DATE_TRUNC, DAY, DAYOFWEEK, ENDS_WITH, EXP, EXTRACT,"
+    " FLOOR, GREATEST, HOUR, IF, LEAST, LEFT, LENGTH, LN, LOG10, LOWER, MINUTE, MOD, MONTH, NULLIF, POWER, QUARTER, RIGHT, ROUND, SIGN,"
+    " SQRT, STARTS_WITH, SUBSTR, TRIM, UPPER, YEAR; of aggregates AVG, CORR, COUNT, COUNT_IF, COVAR_POP, MAX, MEDIAN, MIN,"
+    " QUANTILE_CONT, STDDEV, SUM, VARIANCE"
 )
 _CHANGING: Final = _words(
     "now today random rand uuid gen_random_uuid uuidv4 uuidv7 sysdate getdate version nextval currval setseed getenv current_setting"
@@ -107,11 +108,14 @@ class Asking:
     sql: str
     dialect: str
     catalog: Catalog
+    bound: dict[int, Any] = field(default_factory=dict)
+    """Sub-queries that are bound already, by their node: each is bound once, however often it is looked at."""
 
     def told(self, node: Node) -> str:
         """The fragment, as SQL."""
         try:
-            return node.sql(dialect=self.dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
+            told = node.sql(dialect=self.dialect, comments=False, unsupported_level=ErrorLevel.IGNORE)
+            return told or type(node).__name__.upper()
         except (SqlglotError, ValueError, TypeError, AttributeError, LookupError, RecursionError):
             start = _start(node)
             return self.sql[start : start + 200] if start is not None else "This query"
@@ -173,8 +177,9 @@ def is_aggregate(node: Node) -> bool:
 
 
 def holds_aggregate(node: Node) -> bool:
-    """Whether there is an aggregate anywhere in it (not within a sub-query)."""
-    return any(is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, exp.Query)))
+    """Whether there is an aggregate anywhere in it (not within a sub-query or a window, which are refused as such)."""
+    apart = exp.Query | exp.Window
+    return any(is_aggregate(n) for n in node.walk(prune=lambda n: isinstance(n, apart)) if not isinstance(n, apart))
 
 
 def is_raw(node: Node) -> bool:
@@ -255,7 +260,7 @@ class Values:
             raise no("raw_aggregate", node)
         if is_aggregate(node):
             raise no("aggregate_here", node, clause=self.clause)
-        if isinstance(node, exp.Query | exp.Exists) or (isinstance(node, exp.In) and node.args.get("query")):
+        if isinstance(node, exp.Query | exp.Exists | exp.All | exp.Any) or (isinstance(node, exp.In) and node.args.get("query")):
             names = {t.name.casefold() for t in node.find_all(exp.Table)}
             public = names and all(n in self.asking.catalog.tables and self.asking.catalog[n].public for n in names)
             raise no("subquery_expression" if public else "other_people", node)
@@ -284,10 +289,16 @@ class Values:
     def _literal(self, node: Node) -> Expr:
         text = str(node.this)
         if node.args.get("is_string"):
-            return lit(text)
+            try:
+                return lit(text)
+            except InputError as error:
+                raise wrong("This text", self.asking.place(node), str(error)) from None
         if not _NUMBER.fullmatch(text) or len(text) > 400:
             raise self.asking.no("literal", node)
-        return lit(int(text) if text.isdigit() else float(text))
+        try:
+            return lit(int(text) if text.isdigit() else float(text))
+        except InputError as error:
+            raise wrong(text, self.asking.place(node), str(error)) from None
 
     def _null(self, _: Node) -> Expr:
         return lit(None)

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from dither.core.errors import UnknownNameError
 from dither.query.bind_rows import (
+    Answer,
     Env,
     Field,
     Relation,
@@ -22,9 +23,11 @@ from dither.query.bind_rows import (
     aliases_of,
     find,
     fresh,
+    named_values,
     names_of,
     resolver,
     scope_of,
+    source_of,
     unit_word,
     unknown,
     with_parts,
@@ -52,7 +55,8 @@ def group_nodes(asking: Asking, select: exp.Select, sources: Sequence[Source]) -
         inner = bare(node)
         if isinstance(inner, exp.Rollup | exp.Cube | exp.GroupingSets | exp.Tuple):
             raise asking.no("grouping_sets", node)
-        if isinstance(inner, exp.Literal | exp.Neg) and not (isinstance(inner, exp.Literal) and inner.args.get("is_string")):
+        place = inner.this if isinstance(inner, exp.Neg) else inner
+        if isinstance(place, exp.Literal) and not place.args.get("is_string"):
             found.append(_at(asking, inner, items))
         elif (
             isinstance(inner, exp.Column) and not inner.table and find(asking, sources, inner) is None and inner.name.casefold() in aliases
@@ -178,12 +182,35 @@ def subquery(asking: Asking, node: Node, env: Env) -> Relation:
     asking.only(select, "expressions", "from_", "joins", "where", "group", "having", "with_", "hint", "laterals")
     if select.args.get("laterals"):
         raise asking.no("unnest", select.args["laterals"][0])
-    scope = scope_of(asking, select, with_parts(asking, select, env, subquery), subquery)
+    inside = with_parts(asking, select, env, subquery)
+    above = answer_below(asking, select, inside)
+    if above is not None:
+        _, below, answer = above
+        return Relation(below.rows, below.table, (), Answer(select, env, answer.error))
+    scope = scope_of(asking, select, inside, subquery)
+    aggregated = select.args.get("group") or select.args.get("having") or any(holds_aggregate(i) for i in select.expressions)
     if scope.calendar is not None:
-        raise asking.no("join_derived", select.args["from_"].this)
-    if select.args.get("group") or select.args.get("having") or any(holds_aggregate(i) for i in select.expressions):
-        return _per_unit(asking, select, scope)
+        error = asking.no("join_derived", select.args["from_"].this)
+        if aggregated:
+            return Relation(scope.rows, scope.table, (), Answer(select, env, error))
+        raise error
+    if aggregated:
+        return _per_unit(asking, select, scope, env)
     return _view(asking, select, scope)
+
+
+def answer_below(asking: Asking, select: exp.Select, env: Env) -> tuple[str, Relation, Answer] | None:
+    """The sub-query that a SELECT reads, where that one's groups hold the rows of many; and its alias."""
+    start = select.args.get("from_")
+    if start is None or select.args.get("joins") or not isinstance(start.this, exp.Subquery | exp.Table):
+        return None
+    if isinstance(start.this, exp.Table) and start.this.name.casefold() not in env:
+        return None
+    asking.only(start, "this")
+    alias, relation = source_of(asking, start.this, env, subquery)
+    if not isinstance(relation, Relation) or relation.answer is None:
+        return None
+    return alias, relation, relation.answer
 
 
 def _view(asking: Asking, select: exp.Select, scope: Scope) -> Relation:
@@ -196,21 +223,7 @@ def _view(asking: Asking, select: exp.Select, scope: Scope) -> Relation:
             continue
         found = find(asking, scope.sources, inner) if isinstance(inner, exp.Column) and not inner.args.get("db") else None
         chosen.append((item.alias_or_name or asking.told(inner), found or inner))
-    aliases, active = aliases_of(select), set[str]()
-
-    def column(node: exp.Column) -> Expr:
-        found = find(asking, scope.sources, node)
-        name = node.name.casefold()
-        if found is not None:
-            return found.expr
-        if node.table or name not in aliases or name in active:
-            raise unknown(scope.sources, node)
-        active.add(name)
-        made = values.bind(aliases[name])
-        active.discard(name)
-        return made
-
-    values = Values(asking, column, clause="SELECT")
+    values = named_values(asking, scope.sources, aliases_of(select), "SELECT")
     taken, columns, fields = set(names_of(scope.rows)), [], []
     for name, what in chosen:
         if isinstance(what, Field):
@@ -312,7 +325,7 @@ class _Within:
         if isinstance(node, exp.CountIf):
             arg = call("case", self.plain.condition(node.this), lit(1), lit(None))
         if kind in {"sum", "avg"}:
-            arg = number(asking, node, arg)
+            arg = as_number(asking, node, arg)
         return kind, arg if condition is None else call("case", condition, arg, lit(None))
 
     def _stands(self, name: str, kind: str, arg: Expr | None) -> Expr:
@@ -349,7 +362,7 @@ class _Within:
         return PerUnit(rows=first, keys=tuple((n, standing(n, e)) for n, e in keys), columns=columns, ranges=ranges)
 
 
-def number(asking: Asking, node: Node, arg: Expr) -> Expr:
+def as_number(asking: Asking, node: Node, arg: Expr) -> Expr:
     """The argument of a sum or a mean: a number, or a condition as 0 and 1."""
     if arg.type == "bool" and not arg.is_null:
         return call("cast_int", arg)
@@ -359,21 +372,21 @@ def number(asking: Asking, node: Node, arg: Expr) -> Expr:
             node,
             function=type(node).__name__.upper(),
             expected=f"numbers, and this is {arg.type}",
-            example="CAST(x AS DOUBLE)",
+            example="CAST(x AS DOUBLE)" if arg.type == "text" else "DATE_DIFF('day', DATE '2024-01-01', x)",
         )
     return arg
 
 
-def _per_unit(asking: Asking, select: exp.Select, scope: Scope) -> Relation:
+def _per_unit(asking: Asking, select: exp.Select, scope: Scope, env: Env) -> Relation:
     """A sub-query that groups by the unit: exact aggregates within each, which cost nothing."""
     table, words = scope.table, {"unit": unit_word(scope.table), "table": scope.table.name}
     if table.unit is None or table.unit.key is None:
-        raise asking.no("no_unit", select, **words)
-    plain = Values(asking, resolver(asking, scope.sources), clause="GROUP BY")
+        return Relation(scope.rows, table, (), Answer(select, env, asking.no("no_unit", select, **words)))
+    plain = named_values(asking, scope.sources, aliases_of(select), "GROUP BY")
     leading = {str(f.expr.value): f for f in scope.fields if f.leads}
     exprs = [(n, plain.bind(n)) for n in group_nodes(asking, select, scope.sources)]
     if not any(e.op == "col" and str(e.value) in leading for _, e in exprs):
-        raise asking.no("many_in_subquery", select, **words)
+        return Relation(scope.rows, table, (), Answer(select, env, asking.no("many_in_subquery", select, **words)))
     keys: list[tuple[str, Expr]] = []
     for node, expr in exprs:
         name = fresh(node.name if isinstance(node, exp.Column) else "key", {n for n, _ in keys})

@@ -145,6 +145,12 @@ def _grammar() -> dict[str, Rule]:
             "Move the condition to HAVING",
             InputError,
         ),
+    }
+
+
+def _shape() -> dict[str, Rule]:
+    """GROUP BY, ORDER BY and what SELECT counts as distinct."""
+    return {
         "distinct_aggregate": Rule(
             "only the people themselves can be counted as distinct",
             "Write COUNT(DISTINCT {unit}), or GROUP BY {fragment} and count the groups that come",
@@ -184,6 +190,12 @@ def _grammar() -> dict[str, Rule]:
         ),
         "limit": Rule("LIMIT takes a whole number, written out", "Write LIMIT 10", InputError),
         "quantile_level": Rule("a quantile's level is a literal from 0 to 1", "Write QUANTILE_CONT(x, 0.9)", InputError),
+    }
+
+
+def _names() -> dict[str, Rule]:
+    """Names, WITH, sub-queries and joins."""
+    return {
         "ambiguous": Rule("several tables have a column of that name", "Write which: {known}", InputError),
         "alias_twice": Rule("two tables of the query have that name", "Give one another alias, such as {fragment} AS other", InputError),
         "cte_twice": Rule("two parts of WITH have that name", "Rename one", InputError),
@@ -223,11 +235,11 @@ def _grammar() -> dict[str, Rule]:
             "a sub-query counts the distinct values of one expression only", "Count the others in a query of their own", InputError
         ),
         "subquery_name": Rule("two columns of the sub-query have that name", "Give one another alias", InputError),
-        "too_many_keys": Rule("it has {count} public groups, and at most {expected} are answered at once", "Group by less", InputError),
+        "too_many": Rule("it has {count} {what}, and at most {expected} are answered at once", "Ask for less in one query", InputError),
     }
 
 
-RULES: Mapping[str, Rule] = MappingProxyType(_private() | _outside() | _grammar())
+RULES: Mapping[str, Rule] = MappingProxyType(_private() | _outside() | _grammar() | _shape() | _names())
 """Every rule, by name."""
 
 FRAGMENT_MAX = 80
