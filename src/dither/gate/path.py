@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-import threading
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -212,11 +211,12 @@ def _settled(
     rng: Rng,
 ) -> Release[Any]:
     """Run and commit; whatever ends this early is spent."""
-    name, ran = reserved.charge.id, False
+    name, ran, running = reserved.charge.id, False, object()
     try:
-        with _SILENCE:
-            made = _checked(engine.run(plan, data, rng), plan, reserved.event)
-            body = _body(request, reserved, plan, made)
+        _RUNS.add(running)
+        _silence()
+        made = _checked(engine.run(plan, data, rng), plan, reserved.event)
+        body = _body(request, reserved, plan, made)
         ran = True
         receipt = ledger.commit(name, event=None if made.event == reserved.event else made.event, release=body)
     except BaseException as error:
@@ -230,6 +230,8 @@ def _settled(
             "release, and what went wrong is not told, for it may depend on the rows. Try the request on made-up rows, then ask again "
             "under a new id."
         ) from None
+    finally:
+        _RUNS.discard(running)
     return _rebuilt(body, receipt)
 
 
@@ -245,29 +247,24 @@ def _checked(given: Any, plan: Plan, reserved: Event) -> Release[Any]:  # noqa: 
     return made
 
 
-class _Silence:
-    """No warnings, from the first run that starts to the last that ends: filters are the whole process's, not a thread's."""
-
-    def __init__(self) -> None:
-        self._lock, self._runs = threading.Lock(), 0
-        self._shown = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._runs == 0:
-                self._shown = warnings.catch_warnings()
-                self._shown.__enter__()
-                warnings.simplefilter("ignore")
-            self._runs += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._runs -= 1
-            if self._runs == 0:
-                self._shown.__exit__(None, None, None)
+_RUNS: set[object] = set()  # one for each run that is on
 
 
-_SILENCE: Final = _Silence()
+class _WhileRunning:
+    """Matches every warning while a run is on, whosever it is: filters are the whole process's, not a thread's."""
+
+    def match(self, _: str) -> bool:
+        return bool(_RUNS)
+
+
+_SILENT: Final[Any] = ("ignore", _WhileRunning(), Warning, None, 0)
+
+
+def _silence() -> None:
+    """Put the filter first, where no other can show a warning or make it an error; it stays, and does nothing between runs."""
+    shown_by: list[Any] = cast("list[Any]", warnings.filters)
+    if not shown_by or shown_by[0] is not _SILENT:
+        shown_by[:] = [_SILENT, *(each for each in shown_by if each is not _SILENT)]
 
 
 def _body(request: Request, reserved: _Reserved, plan: Plan, made: Release[Any]) -> str:

@@ -3,7 +3,7 @@
 import gc
 import json
 import signal
-import threading
+import sys
 import traceback
 import warnings
 import weakref
@@ -442,41 +442,69 @@ def test_what_ran_is_compared_with_what_was_reserved(ledger, engine):
 def test_no_warning_of_a_run_is_shown(ledger, engine, kind):
     """Shown, it may tell of rows; made an error (as here, by pytest), it would make the ending depend on them."""
     engine.release = lambda made: warnings.warn(SECRET, kind, stacklevel=1) or made
-    before = warnings.filters[:]
-    assert execute(ledger, ask(engine), FACTS).value == 42
-    assert warnings.filters == before
+    for _ in range(2):
+        assert execute(ledger, ask(engine), FACTS).value == 42
+        warnings.simplefilter("error")
+    assert warnings.filters.count(path._SILENT) == 1
     with pytest.raises(kind, match="outside"):
         warnings.warn("outside", kind, stacklevel=1)
 
 
-def test_warnings_stay_silent_until_the_last_run_has_ended(engine):
-    """Two runs at once: the end of the first shows nothing of the second, and after both everything is as before."""
-    before, first_in, second_in, first_out = warnings.filters[:], *(threading.Event() for _ in range(3))
-    told = []
+def test_warnings_stay_silent_until_the_last_run_has_ended(ledger, engine):
+    """A run within a run ends first, and shows nothing of the other; nor does one that fails."""
 
-    def first():
-        with path._SILENCE:
-            first_in.set()
-            second_in.wait(60)
-        first_out.set()
+    def release(made):
+        with run_error():
+            execute(ledger, ask(inner), FACTS)
+        warnings.warn(SECRET, stacklevel=1)
+        return made
 
-    def second():
-        first_in.wait(60)
-        with path._SILENCE:
-            second_in.set()
-            first_out.wait(60)
+    inner = Engine(running=ValueError(SECRET), name=f"path test {next(_NUMBERS)}")
+    engines.register(inner.name, inner)
+    engine.release = release
+    assert execute(ledger, ask(engine), FACTS).value == 42
+    engines._REGISTERED.pop(inner.name)
+    with pytest.raises(UserWarning, match="outside"):
+        warnings.warn("outside", stacklevel=1)
+
+
+def test_an_interrupt_at_any_line_leaves_nothing_free_and_nothing_open(engine):
+    """Every line of the path is cut off once; when rows were read the charge is spent or stays reserved, and no row is told."""
+
+    def interrupting(frame, event, _):
+        nonlocal passed
+        if frame.f_code.co_filename == path.__file__:
+            passed += event == "line"
+            if passed == line and event == "line":
+                raise KeyboardInterrupt
+            return interrupting
+        return None
+
+    before, ends = sys.gettrace(), set()
+    with Ledger.open("sqlite://") as ledger:
+        ledger.add_dataset(FACTS.terms)
+        ledger.grant("acme", "t", epsilon=1_000)
+        for line in count(1):
+            passed, engine.asked = 0, []
+            request = ask(engine, id=f"r{line}")
+            sys.settrace(interrupting)
             try:
-                warnings.warn(SECRET, stacklevel=1)
-            except UserWarning as error:
-                told.append(error)
-
-    threads = [threading.Thread(target=run) for run in (first, second)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert told == []
-    assert warnings.filters == before
+                made = execute(ledger, request, FACTS)
+            except KeyboardInterrupt as error:
+                made = None
+                told = "".join(traceback.format_exception(error))
+            finally:
+                sys.settrace(before)
+            if made is not None:
+                break
+            assert SECRET not in told
+            state = ledger.state(f"r{line}")
+            ends.add(state)
+            assert "run" not in engine.asked or state in (State.COMMITTED, State.RESERVED)
+            assert state in (None, State.COMMITTED) or ledger.stored(f"r{line}") is None
+            path._RUNS.clear()  # where the very line was cut off that lets warnings be shown again
+    assert line > 60
+    assert ends == {None, State.RESERVED, State.COMMITTED, State.VOIDED}
 
 
 @pytest.mark.parametrize("error", [LedgerError("disk full"), ConflictError("gone")])
