@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 ALERT_AT: Final = (0.5, 0.8, 0.95)
 _BATCH = 128
+_LOOK = 0.2
+"""Seconds after which who waits looks whether anybody still decides."""
 _REMEMBERED = 4_096
 _NEWS_MAX = 1_000
 
@@ -66,11 +68,12 @@ class Reserved:
 class _Job:
     """One decision that waits for its transaction."""
 
-    __slots__ = ("done", "error", "ids", "leads", "result", "wake", "wanted", "work")
+    __slots__ = ("by", "done", "error", "ids", "left", "result", "wake", "wanted", "work")
 
     def __init__(self, work: Callable[[Desk], Any], ids: Sequence[str], wanted: Sequence[Key]) -> None:
         self.work, self.ids, self.wanted = work, ids, wanted
-        self.done = self.leads = False
+        self.done = self.left = False
+        self.by: _Job | None = None  # who has taken it into its transaction
         self.wake = threading.Semaphore(0)
         self.result: Any = None
         self.error: BaseException | None = None
@@ -88,7 +91,7 @@ class Ledger(Reader):
         self._channels = tuple(channels)
         self._waiting: list[_Job] = []
         self._queue = threading.Lock()
-        self._deciding = False
+        self._leader: _Job | None = None
         self._written: OrderedDict[str, Written] = OrderedDict()
         self._holder = holders.here()
         self._telling: threading.Thread | None = None
@@ -213,7 +216,7 @@ class Ledger(Reader):
 
     def _forked(self) -> None:
         """In a forked child: the parent's locks may be held by threads that are not here, and its charges are not this process's."""
-        self._queue, self._waiting, self._deciding = threading.Lock(), [], False
+        self._queue, self._waiting, self._leader = threading.Lock(), [], None
         self._holder, self._telling = holders.here(), None
 
     # -------------------------------------------------------------------------------------------- transactions
@@ -228,48 +231,45 @@ class Ledger(Reader):
         try:
             with self._queue:
                 self._waiting.append(job)
-                job.leads, self._deciding = not self._deciding, True
-            if not job.leads:
-                job.wake.acquire()
-            if not job.done:
-                self._lead(job)
-        except BaseException:
-            with self._queue:  # interrupted while it waited, or before it decided: the others go on without it
-                if job in self._waiting:
-                    self._waiting.remove(job)
-                self._hand_over(job)
-            raise
+                if self._leader is None or self._leader.left:
+                    self._leader = job
+            while not job.done:
+                if self._leader is job:
+                    self._lead(job)
+                elif not job.wake.acquire(timeout=_LOOK):
+                    self._look(job)
+        finally:
+            job.left = True  # nothing is called here, so no interrupt comes before it
         if job.error is not None:
             raise job.error
         return cast("T", job.result)
 
     def _lead(self, job: _Job) -> None:
-        """Decide for all who wait, wake them, and hand over to one of those who came meanwhile.
-
-        Whoever is woken undecided, because who led was interrupted, decides alone: every job may be done twice.
-        """
+        """Decide for all who wait, wake them, and hand over to one of those who came meanwhile."""
         batch = [job]
         try:
             with self._queue:
-                if job in self._waiting:
-                    self._waiting.remove(job)
-                batch += self._waiting[: _BATCH - 1]
-                del self._waiting[: _BATCH - 1]
+                batch += [other for other in self._waiting if other is not job and not other.left][: _BATCH - 1]
+                for taken in batch:
+                    taken.by = job
+                self._waiting = [other for other in self._waiting if other.by is not job and not other.left]
             self._run(batch)
         finally:
             with self._queue:
-                self._hand_over(job)
+                self._leader = next((other for other in self._waiting if not other.left), None)
+                if self._leader is not None:
+                    self._leader.wake.release()
             for other in batch[1:]:
                 other.wake.release()
 
-    def _hand_over(self, job: _Job) -> None:
-        """Whoever has waited longest decides next, if ``job`` was to decide until now."""
-        if job.leads:
-            job.leads = False
-            self._deciding = bool(self._waiting)
-            for following in self._waiting[:1]:
-                following.leads = True
-                following.wake.release()
+    def _look(self, job: _Job) -> None:
+        """Has whoever leads been interrupted, before it decided or before it told? Every job may be done twice."""
+        with self._queue:
+            if job.by is not None and job.by.left and not job.done:
+                job.by = None
+                self._waiting.append(job)
+            if job.by is None and (self._leader is None or self._leader.left):
+                self._leader = job
 
     def _run(self, batch: Sequence[_Job]) -> None:
         """One transaction for all; what fails in it fails for all, and what is refused for one is refused for that one."""

@@ -12,6 +12,9 @@ import time
 import weakref
 from typing import Protocol
 
+_LOOK = 0.002
+"""Seconds between two looks."""
+
 
 class Held(Protocol):
     """What has connections."""
@@ -41,39 +44,40 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
-        self._inside: list[int] = []
+        self._lock = threading.Lock()  # an interrupt may leave a Condition locked for ever
+        self._inside: set[int] = set()
         self._shut = False
 
     def __enter__(self) -> None:
-        with self._changed:
-            while self._shut:
-                self._changed.wait()
-            self._inside.append(threading.get_ident())
+        while not self._entered():
+            time.sleep(_LOOK)
+
+    def _entered(self) -> bool:
+        with self._lock:
+            if not self._shut:
+                self._inside.add(threading.get_ident())
+            return not self._shut
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._inside.remove(threading.get_ident())
-            self._changed.notify_all()
+        with self._lock:
+            self._inside.discard(threading.get_ident())
 
     def shut(self) -> None:
         """Nobody enters."""
-        with self._changed:
+        with self._lock:
             self._shut = True
 
     def drained(self, seconds: float) -> bool:
         """Whether all are out, after so long at most; at once where it is this very thread that is inside."""
         deadline = time.monotonic() + seconds
-        with self._changed:
-            while self._inside and threading.get_ident() not in self._inside and time.monotonic() < deadline:
-                self._changed.wait(0.05)
-            return not self._inside
+        while self._inside and threading.get_ident() not in self._inside and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+        return not self._inside
 
     def open(self) -> None:
         """Whoever waits enters."""
-        with self._changed:
+        with self._lock:
             self._shut = False
-            self._changed.notify_all()
 
 
 _known: weakref.WeakSet[Held] = weakref.WeakSet()

@@ -661,5 +661,5 @@ def test_an_interrupted_decision_leaves_no_one_waiting(ledger: Ledger, monkeypat
     for thread in threads:
         thread.join(20)
     assert sorted(map(str, answers)) == sorted(map(str, [KeyboardInterrupt, *[State.RESERVED] * 3]))
-    assert not ledger._deciding
+    assert ledger._leader is None
     assert ledger.state("first") is None
