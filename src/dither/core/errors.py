@@ -12,6 +12,7 @@
     ├── OverBudgetError         it would spend more than is left            exit 4
     ├── LedgerError             the book cannot be used; nothing may run    exit 1
     │   └── TamperError         the book is not what was written            exit 1
+    ├── RunError                it failed after rows were read: spent       exit 1
     └── EntropyError            the system gave no randomness               exit 1
 
 Text: what was given → what is allowed → what to do. No message holds a private value or a row count.
@@ -110,6 +111,12 @@ class TamperError(LedgerError):
     """The budget book, or something signed from it, is not what was written."""
 
     code = "tamper"
+
+
+class RunError(DitherError):
+    """A run that failed after rows were read: it is spent, and there is no release."""
+
+    code = "run"
 
 
 class EntropyError(DitherError):

@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dither.core.errors import RunError as RunError
     from dither.gate.engines import Column as Column
     from dither.gate.engines import Engine as Engine
     from dither.gate.engines import Facts as Facts
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from dither.gate.engines import engine_names as engine_names
     from dither.gate.engines import register as register
     from dither.gate.file import schema as schema
-    from dither.gate.path import RunError as RunError
     from dither.gate.path import execute as execute
     from dither.gate.project import Project as Project
     from dither.gate.starter import init_text as init_text

@@ -26,7 +26,7 @@ from typing import Any, Final, TypeVar, cast
 import dither
 from dither.core import events
 from dither.core.encoding import canonical_json, parse_json
-from dither.core.errors import ConflictError, DitherError, InputError, LedgerError, RefusedError, shown
+from dither.core.errors import ConflictError, DitherError, InputError, LedgerError, RefusedError, RunError, shown
 from dither.core.events import Event, Repeat
 from dither.core.plans import Accuracy, Charge, Plan, Receipt, Release, State
 from dither.core.rng import Rng
@@ -43,12 +43,6 @@ T_co = TypeVar("T_co", covariant=True)
 _ATTEMPTS_MAX: Final = 1_000
 _NOT_OPENED: Final = "The source could not be opened; no row was read."
 _NOT_SHORTENED: Final = "The plan could not be cut short; no row was read."
-
-
-class RunError(DitherError):
-    """A run that failed after rows were read: it is spent, and there is no release."""
-
-    code = "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
