@@ -147,6 +147,8 @@ class _Sqlite:
             raise InputError(f"url={shown(self.url)} with options is not allowed: expected sqlite:///FILE alone.")
         if self._path is not None:
             _check_place(self._path, create=create)
+        real = "" if self._path is None else os.path.realpath(self._path)
+        self._beside = Path(f"{real}-wal"), Path(f"{real}-shm")  # SQLite names them beside what a link points at
         self._lock = threading.RLock()
         self._made_by = os.getpid()
         self._gate = forks.Gate()
@@ -249,7 +251,7 @@ class _Sqlite:
         connection.execute("PRAGMA trusted_schema = OFF")
         if mode == "wal" and self._path is not None:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            record.info["beside"] = _beside(self._path)
+            record.info["beside"] = _identities(self._beside)
 
     def _same_files(self, held: sa.PoolProxiedConnection) -> None:
         """A file that was moved away takes its writes with it: they would be durable, and lost. So would those under two names."""
@@ -259,7 +261,7 @@ class _Sqlite:
             raise TamperError(
                 f"The file of the book, {self._path}, was removed or replaced while it was open: put it back, and open it again."
             )
-        if "beside" in held.info and held.info["beside"] != _beside(self._path):
+        if "beside" in held.info and held.info["beside"] != _identities(self._beside):
             raise TamperError(
                 f"The log of the book, {self._path}-wal, or its index was removed or replaced while it was open: close it in every "
                 "process, and open it again. What was just asked is not in the book."
@@ -325,10 +327,8 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _beside(path: Path) -> tuple[object, object]:
-    """The log and its index, as SQLite names them: beside what a link points at."""
-    real = os.path.realpath(path)
-    return _identity(Path(f"{real}-wal")), _identity(Path(f"{real}-shm"))
+def _identities(paths: tuple[Path, ...]) -> list[tuple[int, int] | None]:
+    return [_identity(path) for path in paths]
 
 
 def _sqlite_words(error: object) -> str:
