@@ -29,13 +29,13 @@ from sqlglot import exp
 from dither.core import checks
 from dither.core.errors import InputError, UnknownNameError
 from dither.query.bind_outputs import Aggregates, Needs
-from dither.query.bind_rows import Env, Scope, aliases_of, fresh, named_values, scope_of, unit_word, with_parts
+from dither.query.bind_rows import Env, Scope, aliases_of, base, fresh, named_values, scope_of, unit_word, with_parts
 from dither.query.bind_values import Asking, Node, Values, bare, holds_aggregate
 from dither.query.bind_within import Grouped, answer_below, group_nodes, rows_only, standing, subquery, unaliased
 from dither.query.expr import Expr, call, col, columns_of
 from dither.query.facts import Catalog, Type, Value
 from dither.query.parse import Options, parse
-from dither.query.question import Group, Order, Output, Question
+from dither.query.question import Group, Order, Output, Question, Scan
 from dither.query.refusals import cut
 from dither.query.semantics import evaluate
 
@@ -76,13 +76,14 @@ def ask(sql: str, catalog: Catalog, *, dialect: str = "duckdb") -> Asked:
 
 def _check_option(asking: Asking, question: Question, options: Options) -> None:
     """A query may name the unit, and only the right one."""
-    named = options.privacy_unit_column
-    key = question.unit.key
-    table = next((t for t in asking.catalog.values() if t.unit == question.unit), None)
-    allowed = {w.casefold() for w in (key, None if table is None else unit_word(table)) if w is not None}
-    if named is not None and named.casefold() not in allowed:
-        words = {"unit": key or "one row", "table": question.unit.dataset}
-        raise asking.no("unit_option", exp.column(named), **words)
+    named, rows = options.privacy_unit_column, question.rows
+    if named is None:
+        return
+    while not isinstance(rows, Scan):
+        rows = rows.rows
+    allowed = {f.name.casefold() for f in base(rows.table, asking).fields if f.unit} | {(question.unit.key or "").casefold()}
+    if named.casefold() not in allowed:
+        raise asking.no("unit_option", exp.column(named), unit=question.unit.key or "one row", table=rows.table.name)
 
 
 def _question(asking: Asking, select: exp.Select, env: Env) -> Question:
@@ -179,8 +180,8 @@ def _outputs_of(asking: Asking, select: exp.Select, inner: Question, values: Val
             made = [(item.alias_or_name if isinstance(item, exp.Alias | exp.Column) else asking.told(node).lower(), values.bind(node))]
         for name, expr in made:
             taken = {o.name.casefold() for o in found}
-            base = cut(name) or "column"
-            found.append(Output(name=base if base.casefold() not in taken else fresh(base.casefold(), taken), expr=expr))
+            short = cut(name) or "column"
+            found.append(Output(name=short if short.casefold() not in taken else fresh(short.casefold(), taken), expr=expr))
     return tuple(found)
 
 
@@ -202,8 +203,8 @@ def _items(asking: Asking, select: exp.Select, scope: Scope) -> list[tuple[str, 
             raise asking.no("raw_star", inner, table=scope.table.name)
         name = item.alias_or_name if isinstance(item, exp.Alias | exp.Column) else asking.told(inner).lower()
         taken = {n.casefold() for n, _ in found}
-        base = cut(name) or "column"
-        found.append((base if base.casefold() not in taken else fresh(base.casefold(), taken), inner))
+        short = cut(name) or "column"
+        found.append((short if short.casefold() not in taken else fresh(short.casefold(), taken), inner))
     if not found:
         raise asking.no("raw_star", select, table=scope.table.name)
     return found
