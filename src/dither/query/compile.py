@@ -100,7 +100,7 @@ class _Writer:
         if e.digest not in self.done:
             if e.op == "col":
                 found = self.name(cast("str", e.value))
-                found = self.to.collate.format(found) if e.type == "text" else found
+                found = self.collated(found, e.type)
                 self.bare.add(found)
             elif e.op == "lit" or not columns_of(e):
                 found = self.lit(e.value if e.op == "lit" else evaluate(e, {}), e.type)
@@ -171,12 +171,13 @@ class _Writer:
         return f"CASE WHEN ({a} > 0) = ({b} > 0) THEN {self.to.number(FLOAT_MAX)} ELSE {self.to.number(-FLOAT_MAX)} END"
 
     def product(self, a: str, b: str) -> str:
-        near, up = self.to.number(_NEAR_MAX), self.to.number(_UP)
-        return (
-            f"CASE WHEN ABS({a}) > 1 THEN CASE WHEN ABS({b}) > {near} / ABS({a}) THEN {self.signed_max(a, b)} ELSE {a} * {b} END"
-            f" WHEN ABS({b}) >= 1 THEN {a} * {b}"
-            f" WHEN (ABS({a}) * {up}) * (ABS({b}) * {up}) <= 0.5 THEN {self.to.number(0.0)} ELSE {a} * {b} END"
-        )
+        near, up, small = self.to.number(_NEAR_MAX), self.to.number(_UP), self.to.number(1 / _UP)
+        vanishes = f"(ABS({a}) * {up}) * (ABS({b}) * {up}) <= 0.5"
+        found = f"CASE WHEN ABS({a}) > 1 THEN CASE WHEN ABS({b}) > {near} / ABS({a}) THEN {self.signed_max(a, b)} ELSE {a} * {b} END"
+        if self.to.underflow:
+            found += f" WHEN ABS({b}) < 1 THEN CASE WHEN ABS({a}) < {small} OR ABS({b}) < {small} THEN"
+            found += f" CASE WHEN {vanishes} THEN {self.to.number(0.0)} ELSE {a} * {b} END ELSE {a} * {b} END"
+        return f"{found} ELSE {a} * {b} END"
 
     def quotient(self, e: Expr) -> str:
         a, b = self.args(e)
@@ -263,7 +264,11 @@ class _Writer:
         if sorted(kinds) == ["float", "int"]:
             return self.exactly(e)
         a, b = self.args(e)
-        return f"({a} {_SIGNS[e.op]} {b})"
+        return f"({self.collated(a, e.args[0].type)} {_SIGNS[e.op]} {b})"
+
+    def collated(self, text: str, kind: Type) -> str:
+        """A text that is compared by its bytes."""
+        return self.to.collate.format(text) if kind == "text" else text
 
     def exactly(self, e: Expr) -> str:
         """A whole number beside a float, where turning it into a float could make unequal numbers equal."""
@@ -343,11 +348,11 @@ class _Writer:
         if e.args[0].type != "text":
             return self.cast(x, e.type)
         pattern = DATE_TEXT if e.type == "date" else TIMESTAMP_TEXT
-        read = "{}" if e.type == "date" else "rtrim({}, 'Z')"
-        kind = self.to.types[e.type]
+        read = "{0}" if e.type == "date" else self.to.forms["rtrim"]
+        kind, zone = self.to.types[e.type], "'Z'"
         return self.let(
             [self.to.form("trim", x)],
-            lambda v: f"CASE WHEN {self.matches(v, pattern)} THEN {self.to.form('try_cast', read.format(v), kind)} END",
+            lambda v: f"CASE WHEN {self.matches(v, pattern)} THEN {self.to.form('try_cast', read.format(v, zone), kind)} END",
         )
 
     # -------------------------------------------------------------------------------------------- texts
@@ -359,9 +364,12 @@ class _Writer:
         if native == "{2}({0})":
             return native.format(x, "", e.op)
         old, new = (self.to.text(t) for t in letters(e.op))
-        return self.let(
-            [x], lambda v: f"CASE WHEN {self.to.form('ascii', v)} THEN {e.op}({v}) ELSE {native.format(v, '', '', old, new)} END"
-        )
+        ascii_too = "CASE WHEN {0} THEN {1} ELSE {2} END"
+
+        def body(v: str) -> str:
+            return ascii_too.format(self.to.form("ascii", v), f"{e.op}({self.collated(v, 'text')})", native.format(v, "", "", old, new))
+
+        return self.let([x], body)
 
     def substr(self, e: Expr) -> str:
         x = self.text(e.args[0])
@@ -475,11 +483,15 @@ def _case(w: _Writer, e: Expr) -> str:
 
 def _in(w: _Writer, e: Expr) -> str:
     x, *listed = w.args(e)
-    return f"({x} IN ({', '.join(listed)}))"
+    return f"({w.collated(x, e.args[0].type)} IN ({', '.join(listed)}))"
 
 
 def _called(key: str) -> _Rule:
-    return lambda w, e: w.to.form(key, ", ".join(w.args(e)))
+    def written(w: _Writer, e: Expr) -> str:
+        first, *rest = w.args(e)
+        return w.to.form(key, ", ".join((w.collated(first, e.type), *rest)))
+
+    return written
 
 
 _SIGNS: Mapping[str, str] = MappingProxyType(
@@ -515,7 +527,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         "in": _in,
         "case": _case,
         "coalesce": lambda w, e: f"COALESCE({', '.join(w.args(e))})",
-        "nullif": lambda w, e: f"NULLIF({', '.join(w.args(e))})",
+        "nullif": _called("nullif"),
         "cast_int": _Writer.cast_int,
         "cast_float": _Writer.cast_float,
         "cast_text": _Writer.cast_text,

@@ -50,13 +50,15 @@ class Dialect:
         if isinstance(value, bool):
             return "TRUE" if value else "FALSE"
         if isinstance(value, str):
-            return self.text(value)
+            return f"CAST({self.text(value)} AS TEXT)" if self.name == "postgres" else self.text(value)
         if isinstance(value, datetime):
             return self.forms["timestamp"].format(f"'{value.isoformat(sep=' ')}'")
         if isinstance(value, date):
             return f"DATE '{value.isoformat()}'"
         if isinstance(value, int):
-            return self.forms["least_int"] if value == INT_MIN else self.int_form.format(value if value >= 0 else f"({value})")
+            if value == INT_MIN:
+                return self.forms["least_int"]
+            return self.int_form.format(value) if value >= 0 or "(" in self.int_form else f"({self.int_form.format(value)})"
         return self.number(value)
 
     def number(self, value: float) -> str:
@@ -83,6 +85,7 @@ _DUCKDB: Mapping[str, str] = {
     "other_case": "{2}({0})",
     "length": "length({0})",
     "trim": "trim({0}, ' ')",
+    "rtrim": "rtrim({0}, {1})",
     "starts_with": "starts_with({0}, {1})",
     "ends_with": "ends_with({0}, {1})",
     "contains": "contains({0}, {1})",
@@ -93,6 +96,7 @@ _DUCKDB: Mapping[str, str] = {
     "date_text": "CAST({0} AS VARCHAR)",
     "timestamp_text": "CAST({0} AS VARCHAR)",
     "float_text": "CASE WHEN {0} = 0 THEN '0.0' ELSE CAST({0} AS VARCHAR) END",
+    "nullif": "NULLIF({0})",
     "least": "least({0})",
     "greatest": "greatest({0})",
     "dow": "EXTRACT(DOW FROM {0})",
@@ -153,18 +157,19 @@ _SPARK: Mapping[str, str] = {
     "other_case": "translate({0}, {3}, {4})",
     "length": "CAST(char_length({0}) AS BIGINT)",
     "trim": "trim(BOTH ' ' FROM {0})",
+    "rtrim": "trim(TRAILING {1} FROM {0})",
     "starts_with": "startswith({0}, {1})",
     "ends_with": "endswith({0}, {1})",
     "to_int": "CAST(rint({0}) AS BIGINT)",
     "date_text": "date_format({0}, 'yyyy-MM-dd')",
-    "timestamp_text": "rtrim('.', rtrim('0', date_format({0}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')))",
+    "timestamp_text": "trim(TRAILING '.' FROM trim(TRAILING '0' FROM date_format({0}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')))",
     "float_text": "",
     "dow": "(dayofweek({0}) - 1)",
     "second": "floor(EXTRACT(SECOND FROM {0}))",
     "days": "CAST(datediff(CAST({0} AS DATE), DATE '0001-01-01') AS BIGINT)",
     "trunc_timestamp": "CAST(date_trunc('{0}', {1}) AS TIMESTAMP_NTZ)",
-    "add_month": "({0} + make_ym_interval(0, CAST({1} AS INT)))",
-    "add_day": "({0} + make_dt_interval(CAST({1} AS INT), 0, 0, 0))",
+    "add_month": "timestampadd(MONTH, {1}, {0})",
+    "add_day": "timestampadd(DAY, {1}, {0})",
     "add_hour": "timestampadd(HOUR, {1}, {0})",
     "add_minute": "timestampadd(MINUTE, {1}, {0})",
     "add_second": "timestampadd(SECOND, {1}, {0})",

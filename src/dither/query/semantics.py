@@ -249,7 +249,7 @@ def _cast_text(_: Expr, x: _Any) -> Value:
     if isinstance(x, datetime):
         whole = x.isoformat(sep=" ", timespec="seconds")
         return f"{whole}.{x.microsecond:06d}".rstrip("0") if x.microsecond else whole
-    return x.isoformat() if isinstance(x, date) else repr(x)
+    return x.isoformat() if isinstance(x, date) else repr(x + 0)  # -0.0 + 0 is 0.0
 
 
 def _cast_bool(_: Expr, x: _Any) -> Value:
