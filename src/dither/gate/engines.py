@@ -75,6 +75,8 @@ class Facts:
     through: str | None = None
     columns: tuple[Column, ...] = ()
     key: str | None = None
+    beside: tuple[Facts, ...] = field(default=(), compare=False)
+    """The public datasets of the same project, which a query may join."""
 
     @property
     def path(self) -> Path:
@@ -183,7 +185,7 @@ class Engine(Protocol):
 
 
 _LOCK = threading.Lock()
-_REGISTERED: dict[str, object] = {"measure": "dither.gate.measure"}
+_REGISTERED: dict[str, object] = {"measure": "dither.gate.measure", "sql": "dither.gate.ask"}
 _FUNCTIONS = ("plan", "open", "run")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dither.core.errors import ConflictError, InputError, RefusedError, UnknownNameError
 from dither.core.plans import Plan, Release
@@ -19,6 +19,9 @@ from dither.gate.file import Declared, Terms
 from dither.gate.marked import Loc
 from dither.ledger.book import Ledger
 from dither.ledger.paths import Account, text
+
+if TYPE_CHECKING:
+    from dither.gate.ask import SqlRelease
 
 DEFAULT = "dither.yaml"
 
@@ -78,7 +81,8 @@ class Project:
         """What is publicly known of one dataset."""
         if dataset not in self.declared.datasets:
             raise UnknownNameError("dataset", dataset, self.declared.datasets or ["(none)"])
-        return self.declared.datasets[dataset]
+        public = tuple(f for name, f in self.declared.datasets.items() if f.unit is None and name != dataset)
+        return replace(self.declared.datasets[dataset], beside=public)
 
     def job(self, name: str) -> Request:
         """The request of one job."""
@@ -122,6 +126,22 @@ class Project:
         """A count, sum, mean, median, histogram or quantiles of one table, with noise (``gate.measure``)."""
         asked = {"dataset": dataset, "account": account, "purpose": purpose}
         return self.run(self.request("measure", **asked, statistic=statistic, epsilon=epsilon, **options))  # type: ignore[arg-type]  # checked by Request
+
+    def sql(
+        self,
+        sql: str,
+        *,
+        account: object,
+        purpose: str,
+        epsilon: float | None = None,
+        bounds: Mapping[str, int] | None = None,
+        **more: Any,  # noqa: ANN401 - delta, id, blocks
+    ) -> SqlRelease:
+        """The answer to a SELECT over one dataset, each number with its interval (``gate.ask``)."""
+        from dither.gate.ask import SqlRelease, dataset_of  # noqa: PLC0415 - an extra
+
+        asked = {"dataset": dataset_of(sql, self.declared.datasets.values()), "account": account, "purpose": purpose}
+        return SqlRelease.of(self.run(self.request("sql", **asked, sql=sql, epsilon=epsilon, **dict(bounds or {}), **more)))  # type: ignore[arg-type]  # checked by Request
 
     # -------------------------------------------------------------------------------------------- the end
 
