@@ -74,8 +74,8 @@ class Tree:
     def edges(self, places: Floats) -> Floats:
         """Values at places counted in leaves."""
         if self.whole:
-            return np.clip(np.ceil(places) - 1, 0, self.leaves - 1) + self.low  # of the leaf in which it is reached
-        return self.low + np.clip(places, 0, self.leaves) / self.leaves * (self.high - self.low)
+            return np.asarray(np.clip(np.ceil(places) - 1, 0, self.leaves - 1) + self.low)  # of the leaf in which it is reached
+        return np.asarray(self.low + np.clip(places, 0, self.leaves) / self.leaves * (self.high - self.low))
 
 
 def tree_of(low: float, high: float, kind: Type) -> Tree:
