@@ -65,7 +65,7 @@ def columns_known(rows):
             known = columns_known(inner)
             for name, expr in columns:
                 assert columns_of(expr) <= known
-                assert name not in known
+                assert name.casefold() not in {k.casefold() for k in known}
             return known | {name for name, _ in columns}
         case JoinPublic(rows=inner, table=table, alias=alias, on=on, key=key):
             known = columns_known(inner)
@@ -73,7 +73,7 @@ def columns_known(rows):
             assert table.public
             assert table.key == key
             added = {f"{alias}.{c.name}" for c in table.columns}
-            assert not added & known
+            assert not {a.casefold() for a in added} & {k.casefold() for k in known}
             return known | added
         case PerUnit(rows=inner, keys=keys, columns=columns, ranges=ranges):
             known = columns_known(inner)
@@ -81,7 +81,7 @@ def columns_known(rows):
             for expr in [e for _, e in keys] + [e for *_, e in columns if e is not None]:
                 assert columns_of(expr) <= known
             names = [n for n, _ in keys] + [n for n, *_ in columns]
-            assert len(set(names)) == len(names)
+            assert len({n.casefold() for n in names}) == len(names)
             return set(names)
     raise AssertionError(rows)
 
@@ -98,7 +98,7 @@ def sound(question):
     assert question.aggregates
     names = [g.name for g in question.groups]
     numbers = [n for i, a in enumerate(question.aggregates) for n in a.names(i)]
-    assert len(set(names + numbers)) == len(names) + len(numbers)
+    assert len({n.casefold() for n in names + numbers}) == len(names) + len(numbers)
     for group in question.groups:
         assert columns_of(group.expr) <= known
         assert group.keys is None or len(set(group.keys)) == len(group.keys)

@@ -44,8 +44,9 @@ KEYS_MAX: Final = 1_000_000
 WORK_MAX: Final = 2_000_000
 ITEMS_MAX, GROUPS_MAX, AGGREGATES_MAX = 500, 32, 256
 """More columns of the answer, groups and aggregates than these are not answered at once."""
-_MARK: Final = "\N{MIDDLE DOT}group"
-_NUMBERED: Final = re.compile(r"a\d+(_\d+)?")
+_MARK: Final = "\0"
+"""Stands for a group in conditions; no column has this name."""
+_NUMBERED: Final = re.compile(r"a\d+(_\d+)?", re.IGNORECASE)
 _ALLOWED: Final = ("expressions", "from_", "joins", "where", "group", "having", "order", "limit", "with_", "hint", "distinct")
 
 

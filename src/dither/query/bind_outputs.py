@@ -15,14 +15,18 @@ from typing import Final
 
 from sqlglot import exp
 
+from dither.core.errors import InputError
 from dither.query.bind_rows import Scope, resolver, unit_word
 from dither.query.bind_values import KNOWN, Asking, Node, Values, bare, holds_aggregate
 from dither.query.bind_within import as_number
-from dither.query.expr import Expr, call, col, columns_of, lit
+from dither.query.expr import Expr, call, col, columns_of, lit, substitute
 from dither.query.question import Aggregate, AggregateKind
 
 LOWEST, HIGHEST = 0.005, 0.995
 """The quantiles that MIN and MAX stand for."""
+RANGE_MAX: Final = 1e100
+"""A range that is wider comes from what a float can be at all, not from what anyone declared."""
+_WHOLE: Final = 2.0**53
 _QUANTILES: Final = (exp.Quantile, exp.ApproxQuantile, exp.PercentileCont, exp.PercentileDisc)
 _SPREAD: Final[Mapping[type[Node], str]] = MappingProxyType(
     {
@@ -77,7 +81,7 @@ class Aggregates:
 
     def _range(self, node: Node, arg: Expr) -> tuple[float, float]:
         """The range of a value, without which nothing can be added up."""
-        if arg.low is None or arg.high is None:
+        if arg.low is None or arg.high is None or max(-arg.low, arg.high) > RANGE_MAX or _loose(arg):
             raise self.asking.no("unbounded", bare(node))
         return arg.low, arg.high
 
@@ -306,6 +310,24 @@ class Aggregates:
     def all(self) -> tuple[Aggregate, ...]:
         """The aggregates, in the order of their numbers."""
         return tuple(self.made)
+
+
+def _loose(arg: Expr) -> bool:
+    """Whether a range comes only from what a whole number can be at all, which is a bound, and of no use to anyone."""
+    free: dict[str, Expr] = {}
+    stack = [arg]
+    while stack:
+        e = stack.pop()
+        if e.op == "col" and e.type == "int" and (e.low is None or e.high is None):
+            free[str(e.value)] = col(str(e.value), "float", e.low, e.high)
+        stack.extend(e.args)
+    if not free:
+        return False
+    try:
+        found = substitute(arg, free)
+    except InputError:  # an operator for whole numbers only: it may bound its values, as MOD does
+        return max(abs(arg.low or 0.0), abs(arg.high or 0.0)) >= _WHOLE
+    return found.low is None or found.high is None or max(-found.low, found.high) > RANGE_MAX
 
 
 def replace_null(values: Values, node: Node, value: Expr, other: Expr) -> Expr:

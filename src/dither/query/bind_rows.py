@@ -5,7 +5,7 @@ Every rule keeps one promise: the rows of a unit never depend on the rows of ano
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
@@ -121,14 +121,15 @@ def names_of(rows: Rows) -> frozenset[str]:
             return frozenset(name for name, _ in keys) | {name for name, _, _ in found}
 
 
-def fresh(name: str, taken: frozenset[str] | set[str]) -> str:
-    """A name that is not taken, as near to the wanted one as can be.
+def fresh(name: str, taken: Iterable[str]) -> str:
+    """A name that is not taken in any case (an engine may not tell cases apart), as near to the wanted one as can be.
 
-    >>> fresh("n", {"n", "n_1"})
+    >>> fresh("n", {"N", "n_1"})
     'n_2'
     """
+    folded = {t.casefold() for t in taken}
     found, count = name, 0
-    while found in taken:
+    while found.casefold() in folded:
         count += 1
         found = f"{name}_{count}"
     return found
@@ -180,7 +181,9 @@ def base(table: Table, asking: Asking) -> Relation:
         if table.through is not None:
             leads = c.name.casefold() == table.through.column.casefold()
             owner = asking.catalog.tables.get(table.through.table.casefold())
-            unit = leads and key is not None and table.through.key.casefold() == key.casefold() and (owner is None or owner.through is None)
+            unit = (
+                leads and key is not None and table.through.key.casefold() == key.casefold() and owner is not None and owner.through is None
+            )
         elif key is not None:
             unit = leads = c.name.casefold() == key.casefold()
         fields.append(Field(c.name, col(c.name, c.type, c.low, c.high, c.values), unit=unit, leads=leads, derived=leads))
@@ -325,8 +328,8 @@ def _join(asking: Asking, scope: Scope, join: exp.Join, alias: str, table: Table
     left = _side(asking, join) == "LEFT"
     if table.key is None:
         raise asking.no("join_no_key", join.this, table=table.name)
-    taken, inside = names_of(scope.rows), alias
-    while any(f"{inside}.{c.name}" in taken for c in table.columns):
+    taken, inside = {n.casefold() for n in names_of(scope.rows)}, alias
+    while any(f"{inside}.{c.name}".casefold() in taken for c in table.columns):
         inside = f"{inside}_"
     key = table.column(table.key)
     fields = []

@@ -481,13 +481,20 @@ class Values:
 
     def _trunc(self, node: Node) -> Expr:
         self.asking.only(node, "this", "unit")
-        return self.made(node, "date_trunc", lit(_unit(node.args["unit"])), self.bind(node.this))
+        return self.made(node, "date_trunc", lit(self._step(node.args["unit"])), self.bind(node.this))
+
+    def _step(self, node: Node) -> str:
+        """A unit of time. A week begins on Monday, which not every dialect means."""
+        unit = _unit(node)
+        if unit == "week" and self.asking.dialect not in {"duckdb", "postgres", "spark"}:
+            raise self.asking.no("function", node, known=KNOWN)
+        return unit
 
     def _diff(self, node: Node) -> Expr:
         self.asking.only(node, "this", "expression", "unit")
         unit = node.args.get("unit")
         later, earlier = self._alike([node.this, node.expression])
-        return self.made(node, "date_diff", lit("day" if unit is None else _unit(unit)), earlier, later)
+        return self.made(node, "date_diff", lit("day" if unit is None else self._step(unit)), earlier, later)
 
     def _date_add(self, node: Node) -> Expr:
         self.asking.only(node, "this", "expression", "unit")

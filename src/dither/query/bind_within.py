@@ -35,6 +35,7 @@ from dither.query.bind_rows import (
 from dither.query.bind_values import Asking, Node, Values, bare, holds_aggregate, is_aggregate, is_raw
 from dither.query.expr import Expr, call, col, columns_of, lit
 from dither.query.question import Extend, Filter, PerUnit, PerUnitKind, Rows
+from dither.query.refusals import cut
 
 # ------------------------------------------------------------------------------------------------ groups
 
@@ -222,7 +223,7 @@ def _view(asking: Asking, select: exp.Select, scope: Scope) -> Relation:
             chosen += [(f.name, f) for f in _star(asking, inner, scope)]
             continue
         found = find(asking, scope.sources, inner) if isinstance(inner, exp.Column) and not inner.args.get("db") else None
-        chosen.append((item.alias_or_name or asking.told(inner), found or inner))
+        chosen.append((cut(item.alias_or_name or asking.told(inner)), found or inner))
     values = named_values(asking, scope.sources, aliases_of(select), "SELECT")
     taken, columns, fields = set(names_of(scope.rows)), [], []
     for name, what in chosen:
@@ -372,7 +373,7 @@ def as_number(asking: Asking, node: Node, arg: Expr) -> Expr:
             node,
             function=type(node).__name__.upper(),
             expected=f"numbers, and this is {arg.type}",
-            example="CAST(x AS DOUBLE)" if arg.type == "text" else "DATE_DIFF('day', DATE '2024-01-01', x)",
+            example="DATE_DIFF('day', DATE '2024-01-01', x)" if arg.type in {"date", "timestamp"} else "CAST(x AS DOUBLE)",
         )
     return arg
 
@@ -396,7 +397,7 @@ def _per_unit(asking: Asking, select: exp.Select, scope: Scope, env: Env) -> Rel
     stands = [(e, standing(n, e)) for n, e in keys]
     telling = {n for n, e in keys if columns_of(e) & scope.telling}
     grouped = Grouped(asking, scope, stands, aliases_of(select), within.aggregate, ungrouped="not_grouped")
-    items = [(i.alias_or_name or asking.told(unaliased(i)), unaliased(i)) for i in select.expressions]
+    items = [(cut(i.alias_or_name or asking.told(unaliased(i))), unaliased(i)) for i in select.expressions]
     bound = [(name, grouped.bind(node)) for name, node in items]
     having = select.args.get("having")
     condition = None if having is None else grouped.values.condition(having.this)

@@ -78,6 +78,8 @@ def test_sums_have_the_range_of_their_argument():
     assert measured("SELECT SUM(CLAMP(raw, -2, 7)) FROM events")[0][2:4] == (-2, 7)
     assert measured("SELECT SUM(LEAST(GREATEST(raw, 0), 10)) FROM events")[0][2:4] == (0, 10)
     assert measured("SELECT SUM(vip) FROM events")[0][2:4] == (0, 1)
+    assert measured("SELECT SUM(user_id % 10) FROM events")[0][2:4] == (-9, 9)
+    assert measured("SELECT SUM(SIGN(user_id)) FROM events")[0][2:4] == (-1, 1)
     assert measured("SELECT SUM(LEAST(n, 5)) FROM (SELECT user_id, COUNT(*) AS n FROM events GROUP BY 1)")[0][2:4] == (1, 5)
 
 

@@ -7,6 +7,7 @@ rows. Values are inside their declared ranges, so nothing is clamped.
 import itertools
 import math
 import random
+import re
 from datetime import UTC, date, datetime, timedelta
 
 import duckdb
@@ -261,3 +262,147 @@ def test_without_noise_it_is_the_answer_of_duckdb(sql, database):
     assert len(ours) == len(theirs) > 0
     for one, two in zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True):
         assert near(one, two), (ours, theirs)
+
+
+# ------------------------------------------------------------------------------------------------ any query of a small grammar
+
+
+class Writer:
+    """Writes queries that are right: every one must be a question, and mean what DuckDB takes it for."""
+
+    def __init__(self, seed):
+        self.of = random.Random(seed)
+
+    def one(self, *choices):
+        return self.of.choice(choices)
+
+    def number(self, depth=2):
+        if depth == 0 or self.of.random() < 0.3:
+            return self.one("amount", "qty", "3", "0.5", "e.qty", "-qty")
+        a, b = self.number(depth - 1), self.number(depth - 1)
+        return self.one(
+            f"({a} + {b})",
+            f"({a} - {b})",
+            f"({a} * {b})",
+            f"CASE WHEN {self.condition(depth - 1)} THEN {a} ELSE {b} END",
+            f"CASE WHEN {self.condition(depth - 1)} THEN {a} END",
+            f"COALESCE({a}, {b})",
+            f"ABS({a})",
+            f"GREATEST({a}, {b})",
+            f"LEAST({a}, 7)",
+            f"NULLIF({a}, {b})",
+            "qty % 3",
+            f"FLOOR({a})",
+            f"LEAST(GREATEST(raw, {self.of.randrange(5)}), 40)",
+        )
+
+    def condition(self, depth=2):
+        if depth == 0 or self.of.random() < 0.3:
+            return self.one(
+                "vip",
+                "qty > 4",
+                "amount <= 50",
+                "city = 'Pune'",
+                "kind IN ('a', 'b')",
+                "city IS NULL",
+                "qty BETWEEN 2 AND 6",
+                "city LIKE '%e%'",
+                "day = '2024-01-02'",
+                "ts < '2024-02-01'",
+                "user_id < 9",
+                "qty NOT IN (1, 2)",
+                "MONTH(ts) = 1",
+                "LENGTH(city) > 3",
+            )
+        a, b = self.condition(depth - 1), self.condition(depth - 1)
+        return self.one(
+            f"({a} AND {b})",
+            f"({a} OR {b})",
+            f"NOT {a}",
+            f"({a}) IS NOT TRUE",
+            f"{self.number(depth - 1)} > {self.number(depth - 1)}",
+            f"{self.number(depth - 1)} = {self.number(depth - 1)}",
+        )
+
+    def group(self):
+        where = self.condition(1).replace("user_id < 9", "qty < 9")  # of the unit itself there are no groups
+        return self.one(
+            "city",
+            "kind",
+            "vip",
+            "qty",
+            "qty % 3",
+            "UPPER(city)",
+            "MONTH(ts)",
+            "day",
+            "LENGTH(city)",
+            f"CASE WHEN {where} THEN 'yes' ELSE kind END",
+            f"({where})",
+        )
+
+    def aggregate(self):
+        x = self.number()
+        return self.one(
+            "COUNT(*)",
+            f"COUNT({x})",
+            f"SUM({x})",
+            f"AVG({x})",
+            f"VAR_POP({self.one('amount', 'qty', 'qty + 1')})",
+            "COUNT(DISTINCT user_id)",
+            f"COUNT_IF({self.condition(1)})",
+            f"SUM({x}) FILTER (WHERE {self.condition(1)})",
+            f"COUNT(*) FILTER (WHERE {self.condition(1)})",
+        )
+
+    def source(self):
+        kept = "user_id, city, kind, amount, qty, raw, ts, day, vip"
+        where = f" WHERE {self.condition()}"
+        return self.one(
+            "events AS e",
+            "events AS e",
+            f"(SELECT * FROM events AS e{where}) AS e",
+            f"(SELECT {kept} FROM events AS e{where}) AS e",
+            f"(SELECT {kept.replace('amount', 'LEAST(amount, 60) AS amount')} FROM events AS e) AS e",
+            "events AS e LEFT JOIN cities AS c ON c.city = e.kind || 'x'",
+            "(SELECT user_id, kind, city, MAX(amount) AS amount, MIN(qty) AS qty, LEAST(SUM(raw), 40) AS raw, MAX(ts) AS ts,"
+            f" MIN(day) AS day, COUNT(*) > 4 AS vip FROM events AS e{where} GROUP BY user_id, kind, city) AS e",
+        )
+
+    def query(self):
+        groups = list(dict.fromkeys(self.group() for _ in range(self.of.randrange(3))))
+        shown = [*groups, *(self.aggregate() for _ in range(self.of.randint(1, 3)))]
+        source = self.source()
+        sql = f"SELECT {', '.join(f'{x} AS o{i}' for i, x in enumerate(shown))} FROM {source}"
+        if self.of.random() < 0.6:
+            sql += f" WHERE {self.condition()}"
+        if groups:
+            sql += f" GROUP BY {', '.join(self.one(x, str(i + 1)) for i, x in enumerate(groups))}"
+        if self.of.random() < 0.3:
+            sql += f" HAVING COUNT(*) > {self.of.randrange(4)}"
+        if " JOIN " in source:
+            sql = re.sub(r"(?<![.\w])city\b", "e.city", sql)
+        return sql, len(groups)
+
+
+def same(sql, count, database):
+    question = ask(sql, CATALOG).question
+    ours = {row[:count]: row[count:] for row in answered(question)}
+    theirs = {row[:count]: row[count:] for row in database.execute(sql).fetchall()}
+    assert set(ours) == set(theirs), sql
+    for key, row in theirs.items():
+        assert all(near(one, two) for one, two in zip(ours[key], row, strict=True) if two is not None), (sql, key, ours[key], row)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_query_means_what_duckdb_takes_it_for(seed, database):
+    writer = Writer(seed)
+    for _ in range(25):
+        same(*writer.query(), database)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 120))
+def test_many_queries_mean_what_duckdb_takes_them_for(seed, database):
+    writer = Writer(seed)
+    for _ in range(100):
+        same(*writer.query(), database)
