@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from dither.query import semantics
 from dither.query.compile import read, sql
-from dither.query.expr import columns_of, lit, substitute
+from dither.query.dialects import DIALECTS
+from dither.query.expr import call, columns_of, lit, substitute
 from expressions import COLUMNS, TYPES, Maker, rows
 
 DUCKDB = {"float": "DOUBLE", "int": "BIGINT", "bool": "BOOLEAN", "text": "VARCHAR", "date": "DATE", "timestamp": "TIMESTAMP"}
@@ -111,6 +112,52 @@ def test_postgres_gives_what_the_oracle_gives(elephant):
     for seed in range(600):
         expr, _ = made(Random(seed))
         check(elephant.execute, expr, "postgres", POSTGRES, exact=False)  # a float within two places of the largest is the largest
+
+
+def conditions(first, count):
+    for seed in range(first, first + count):
+        maker = Maker(Random(seed))
+        yield maker.make("bool", 3), maker.make(maker.pick(TYPES), 3)
+
+
+def filters_and_groups(execute, dialect, first, count):
+    """In WHERE and GROUP BY, where planners move, share and fold parts of it."""
+    for condition, expr in conditions(first, count):
+        where, group = sql(condition, dialect), sql(expr, dialect)
+        kept = [row for row in CLEAN if semantics.evaluate(condition, row) is True]
+        assert execute(f"SELECT COUNT(*) FROM clean WHERE {where}").fetchone() == (len(kept),), str(condition)
+        found = execute(f"SELECT {group} AS k, COUNT(*) FROM clean WHERE {where} GROUP BY 1").fetchall()
+        assert len(found) == len({semantics.evaluate(expr, row) for row in kept}), str(expr)
+
+
+def test_duckdb_filters_and_groups_alike(duck):
+    filters_and_groups(duck.execute, "duckdb", 0, 250)
+
+
+@pytest.mark.postgres
+def test_postgres_filters_and_groups_alike(elephant):
+    filters_and_groups(elephant.execute, "postgres", 1_000, 200)
+
+
+@pytest.mark.postgres
+def test_postgres_folds_constant_rows_without_meeting_an_error(elephant):
+    spelling = DIALECTS["postgres"]
+    for n, (_, expr) in enumerate(conditions(5_000, 250)):
+        row = {k: v[:1_000] if isinstance(v, str) else v for k, v in CLEAN[n % len(CLEAN)].items()}
+        values = ", ".join(f"{spelling.literal(row[k], c.type)} AS {k}" for k, c in COLUMNS.items())
+        (found,) = elephant.execute(f"SELECT {sql(expr, 'postgres')} FROM (SELECT {values}) AS t").fetchone()
+        assert same(semantics.evaluate(expr, row), found, exact=False), str(expr)
+
+
+def test_duckdb_compares_by_bytes_whatever_its_default(duck):
+    duck.execute("SET default_collation = 'nocase'")
+    try:
+        for text in ("a", "A", "b", "B"):
+            for op in ("eq", "ne", "lt", "le", "gt", "ge", "nullif", "least", "greatest", "in"):
+                check(duck.execute, call(op, COLUMNS["s"], lit(text)), "duckdb", DUCKDB, exact=True)
+                check(duck.execute, call(op, call("coalesce", COLUMNS["s"], lit("B")), lit(text)), "duckdb", DUCKDB, exact=True)
+    finally:
+        duck.execute("RESET default_collation")
 
 
 @given(st.randoms(use_true_random=False), st.integers(0, len(CLEAN) - 1))

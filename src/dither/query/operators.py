@@ -29,6 +29,8 @@ WHOLE_MAX = 2**53
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 TEXT_MAX = 65_536
 """``concat`` looks at no more characters of each part than this, and gives no more."""
+FIND_MAX = 1_000
+"""Longer texts are not looked for: the time of a search may grow with the product of the two lengths."""
 EXP_LOW, EXP_HIGH = -745.0, 709.782712893383
 """``exp`` is constant outside: the smallest positive float, and (to ten digits) the largest float."""
 POWER_MAX = 64.0
@@ -213,7 +215,7 @@ def _arithmetic(op: str, args: tuple[Expr, ...]) -> Shape:
 def _whole_if_it_fits(args: tuple[Expr, ...], low: float, high: float, *, nullable: bool | None = None) -> Shape:
     nullable = _nullable(args) if nullable is None else nullable
     if all(a.type == "int" or a.is_null for a in args) and low >= -WHOLE_MAX and high <= WHOLE_MAX:
-        return Shape("int", _each("int", args), float(low), float(high), nullable)
+        return Shape("int", _each("int", args), float(low) + 0.0, float(high) + 0.0, nullable)
     return Shape("float", _each("float", args), *_ends(saturated(float(low)), saturated(float(high))), nullable)
 
 
@@ -458,7 +460,8 @@ def _substr(op: str, args: tuple[Expr, ...]) -> Shape:
 
 def _finds(op: str, args: tuple[Expr, ...]) -> Shape:
     _only(op, args, ("text",), "text")
-    _literal(op, "text to look for", args[1])
+    if len(str(_literal(op, "text to look for", args[1]))) > FIND_MAX:
+        raise InputError(f"{op} looks for a text of at most {FIND_MAX} characters: write a shorter one.")
     return Shape("bool", ("text", "text"), nullable=args[0].nullable)
 
 

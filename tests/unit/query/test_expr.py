@@ -155,6 +155,7 @@ def test_literals():
         ("substr", (T, lit(1), lit(-1)), "length from 0"),
         ("substr", (T, J), "takes a literal as its start"),
         ("contains", (T, T), "takes a literal as its text to look for"),
+        ("contains", (T, lit("x" * 1_001)), "at most 1000 characters"),
         ("date_trunc", (lit("moth"), D), "Unknown unit of date_trunc 'moth': expected one of day, hour"),
         ("date_add", (lit("day"), D, X), "whole number of units"),
         ("date_add", (lit("day"), T, J), "takes a date or a timestamp"),
