@@ -109,7 +109,7 @@ def _question(asking: Asking, select: exp.Select, env: Env) -> Question:
     ):
         if count > most:
             raise asking.no("too_many", select, what=what, count=count, expected=most)
-    if not groups and not aggregates.made:
+    if not groups and not aggregates.made and not any(holds_aggregate(n) for _, n in items):
         raise asking.no("no_aggregate", select, table=scope.table.name)
     aggregates.hidden()
     return Question(

@@ -78,7 +78,7 @@ def parse(sql: str, *, dialect: str = "duckdb") -> Parsed:
     if len(trees) != 1:
         raise refuse("several" if trees else "statement", text)
     tree: object = trees[0]
-    _check_depth(trees[0])
+    _check_tree(trees[0])
     while isinstance(tree, exp.Subquery) and not any(v for k, v in tree.args.items() if k != "this"):
         tree = tree.this
     if isinstance(tree, exp.SetOperation):
@@ -155,13 +155,17 @@ def _check_nesting(text: str, tokens: Sequence[Token]) -> None:
             raise _deep(place(text, token.start))
 
 
-def _check_depth(tree: exp.Expr) -> None:
-    """The tree as parsed is no deeper than what walks over it can stand; chains of AND and of OR are flat."""
+def _check_tree(tree: exp.Expr) -> None:
+    """The tree is no deeper than what walks over it can stand (chains of AND and of OR are flat), and no node lacks a part."""
     stack = [(tree, 0)]
     while stack:
         node, depth = stack.pop()
         if depth > 4 * DEPTH_MAX:
             raise _deep()
+        for name, needed in node.arg_types.items():
+            if needed and node.args.get(name) in (None, []):
+                lacking = type(node).__name__.upper()
+                raise InputError(f"The SQL cannot be read: {lacking} lacks a part. Check its arguments, commas, brackets and key words.")
         for child in node.iter_expressions():
             flat = isinstance(node, exp.And | exp.Or) and type(child) is type(node)
             stack.append((child, depth + (not flat)))

@@ -291,7 +291,7 @@ class Writer:
             f"GREATEST({a}, {b})",
             f"LEAST({a}, 7)",
             f"NULLIF({a}, {b})",
-            "qty % 3",
+            "(qty % 3)",
             f"FLOOR({a})",
             f"LEAST(GREATEST(raw, {self.of.randrange(5)}), 40)",
         )
@@ -326,6 +326,7 @@ class Writer:
 
     def group(self):
         where = self.condition(1).replace("user_id < 9", "qty < 9")  # of the unit itself there are no groups
+        where = where if re.search("[a-z]", where) else f"qty > 2 AND {where}"  # nor of what has no column
         return self.one(
             "city",
             "kind",

@@ -150,6 +150,12 @@ def test_long_chains_of_and_are_flat():
     assert parse("SELECT x FROM t WHERE " + " AND ".join(["x = 1"] * 3_000)).tree.args["where"]
 
 
+@pytest.mark.parametrize("text", ["MAX()", "SUM()", "LOWER()", "MAX() FILTER (WHERE x)", "COVAR_POP(x)", "NULLIF(x)", "QUANTILE_CONT()"])
+def test_what_lacks_a_part_is_told(text):
+    with pytest.raises(InputError, match=r"cannot be read"):
+        parse(f"SELECT {text} FROM t")
+
+
 def test_place_counts_from_one():
     assert place("a\nbc", 0) == "line 1, column 1"
     assert place("a\nbc", 3) == "line 2, column 2"
