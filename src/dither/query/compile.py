@@ -95,6 +95,8 @@ class _Writer:
     names: int = 0
     bare: set[str] = field(default_factory=set)
     """Texts that are a name or a literal: these may be written twice."""
+    by_bytes: set[str] = field(default_factory=set)
+    """Texts that already say how they are compared."""
 
     def text(self, e: Expr) -> str:
         if e.digest not in self.done:
@@ -268,7 +270,11 @@ class _Writer:
 
     def collated(self, text: str, kind: Type) -> str:
         """A text that is compared by its bytes."""
-        return self.to.collate.format(text) if kind == "text" else text
+        if kind != "text" or text in self.by_bytes:
+            return text
+        found = self.to.collate.format(text)
+        self.by_bytes.add(found)
+        return found
 
     def exactly(self, e: Expr) -> str:
         """A whole number beside a float, where turning it into a float could make unequal numbers equal."""
@@ -400,6 +406,8 @@ class _Writer:
         unit, x = cast("str", e.args[0].value).lower(), self.text(e.args[1])
         if e.type == "date" and unit in FINE_UNITS:
             return x
+        if unit == "week" and "trunc_week" in self.to.forms:
+            return self.cast(self.let([x], lambda v: self.to.form("trunc_week", v)), e.type)
         return self.to.form(f"trunc_{e.type}", self.to.forms["week"] if unit == "week" else unit, x)
 
     def place(self, unit: str, x: str, kind: Type) -> str:
@@ -428,9 +436,9 @@ class _Writer:
         unit, kind = cast("str", e.args[0].value).lower(), e.args[1].type
         factor, base = {"year": (12, "month"), "quarter": (3, "month"), "week": (7, "day")}.get(unit, (1, unit))
         low, high = {"month": (13, 9_999 * 12 + 12), "day": (0, _DAYS)}.get(base) or _seconds(base)
-        most, times = STEPS_MAX[unit], self.lit(factor, "int")
+        most, times = STEPS_MAX[unit], f" * {self.lit(factor, 'int')}" if factor > 1 else ""
         limit = f"BETWEEN {self.lit(-most, 'int')} AND {self.lit(most, 'int')}"
-        steps = self.let([self.text(e.args[2])], lambda n: f"CASE WHEN {n} {limit} THEN {n} * {times} END")
+        steps = self.let([self.text(e.args[2])], lambda n: f"CASE WHEN {n} {limit} THEN {n}{times} END")
         found = self.let(
             [self.text(e.args[1]), steps],
             lambda x, n: (

@@ -221,6 +221,8 @@ _SNOWFLAKE: Mapping[str, str] = {
     "date_text": "TO_VARCHAR({0}, 'YYYY-MM-DD')",
     "timestamp_text": "RTRIM(RTRIM(TO_VARCHAR({0}, 'YYYY-MM-DD HH24:MI:SS.FF6'), '0'), '.')",
     "float_text": "",
+    "trunc_timestamp": "CAST(date_trunc('{0}', {1}) AS TIMESTAMP_NTZ)",
+    "trunc_week": "DATEADD('DAY', 1 - DAYOFWEEKISO({0}), date_trunc('day', {0}))",
     "least": "LEAST_IGNORE_NULLS({0})",
     "greatest": "GREATEST_IGNORE_NULLS({0})",
     "dow": "(DAYOFWEEKISO({0}) % 7)",

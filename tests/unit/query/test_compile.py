@@ -10,7 +10,7 @@ from dither.core.errors import InputError, UnknownNameError
 from dither.query import semantics
 from dither.query.compile import read, sql
 from dither.query.dialects import DIALECTS
-from dither.query.expr import call, col, lit
+from dither.query.expr import call, col, columns_of, lit
 from dither.query.operators import FLOAT_MAX, OPERATORS
 from expressions import COLUMNS
 
@@ -75,6 +75,16 @@ def test_every_operator_is_written_as_before(dialect):
     if os.environ.get("DITHER_GOLDEN") == "write":
         path.write_text(found)
     assert found == path.read_text()
+
+
+@pytest.mark.parametrize("dialect", sorted(DIALECTS))
+def test_what_is_written_is_of_the_dialect(dialect):
+    """A parser that knows the dialects finds one expression, of which the columns are ours."""
+    sqlglot = pytest.importorskip("sqlglot")
+    for name, expr in every().items():
+        parsed = sqlglot.parse_one(f"SELECT {sql(expr, dialect)}", read=dialect)
+        assert len(parsed.expressions) == 1, name
+        assert columns_of(expr) <= {c.name for c in parsed.find_all(sqlglot.exp.Column)}, name
 
 
 def test_unknown_dialects_are_named():
