@@ -404,7 +404,7 @@ class Ledger(Reader):
         checks.instance("charge", charge, Charge, "a Charge")
         if fewer and not isinstance(charge.event, ev.Repeat):
             raise checks.refuse("event", charge.event, "a Repeat, of which as many steps are reserved as fit")
-        digest = entries.charge_digest(charge) + (":up_to" if fewer else "")
+        digest = entries.charge_digest(charge) + (entries.UP_TO if fewer else "")
         wanted = self._likely(charge)
         made = self._do(lambda desk: rules.reserve(desk, charge, digest, fewer=fewer), [charge.id], wanted)
         self._remember(made[1])

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -34,7 +35,7 @@ _TOLD = frozenset({"entry", "head", "at", "release", "spent", "remaining"})
 TAIL: Final = "SELECT n, at, hash, terms, (SELECT t.hash FROM entries t WHERE t.n = e.terms) FROM entries e ORDER BY n DESC LIMIT 1"
 _SEEN = "SELECT hash FROM entries WHERE n = ?"
 _CHARGES = "SELECT id, digest, state, reserve_n, holder, told FROM charges WHERE id IN ({})"
-_BALANCES = "SELECT limit_id, block, spent, events, alerted FROM balances WHERE limit_id = ? AND block IN ({})"
+_BALANCES = "SELECT limit_id, block, spent, events, alerted FROM balances WHERE (limit_id, block) IN (VALUES {})"
 _TERMS = "SELECT n, hash, line FROM entries WHERE n = terms AND n >= ? ORDER BY n"
 
 _ADD_ENTRY = "INSERT INTO entries (n, kind, charge, at, terms, hash, line) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -199,20 +200,23 @@ class Desk:
     def start(self, ids: Iterable[str], wanted: Iterable[Key]) -> None:
         """Read the end of the book and, in the same round, whatever is likely to be needed; terms that are old are read anew."""
         ids, wanted = list(dict.fromkeys(ids)), list(dict.fromkeys(wanted))
-        n, head = self._seen or (-1, "")
-        asked = [(TAIL, ()), (_SEEN, (n,)), *_charge_queries(ids), *_balance_queries(wanted)]
-        (tail, seen, *found) = self.turn.ask(*asked)
-        if n >= 0 and [row[0] for row in seen] != [head]:
-            raise TamperError(
-                f"Entry {n} of the book is no longer there as this process wrote it: the book was put back to an older state, or "
-                "rewritten. Restore the true one; what was spent since then counts as spent."
-            )
+        (tail, *found) = self.turn.ask((TAIL, ()), *_charge_queries(ids), *_balance_queries(wanted))
+        if self._seen is not None and (not tail or (tail[0][0], tail[0][2]) != self._seen):
+            self._check_seen(*self._seen)
         now = ""
         if tail:
             self.n, self.at, self.head, self._terms_n, now = tail[0]
         if now != self.terms.head:
             self.terms = read_terms(self.turn.ask, self.terms)
         self._take(ids, wanted, [row for rows in found for row in rows])
+
+    def _check_seen(self, n: int, head: str) -> None:
+        (seen,) = self.turn.ask((_SEEN, (n,)))
+        if [row[0] for row in seen] != [head]:
+            raise TamperError(
+                f"Entry {n} of the book is no longer there as this process wrote it: the book was put back to an older state, or "
+                "rewritten. Restore the true one; what was spent since then counts as spent."
+            )
 
     def _take(self, ids: Iterable[str], wanted: Iterable[Key], rows: Iterable[Sequence[Any]]) -> None:
         self._held.update(dict.fromkeys(ids))
@@ -361,10 +365,14 @@ def _charge_queries(ids: Sequence[str]) -> list[Query]:
 
 
 def _balance_queries(wanted: Sequence[Key]) -> list[Query]:
-    blocks: dict[str, list[str]] = {}
-    for name, block in wanted:
-        blocks.setdefault(name, []).append(block)
-    return [(_BALANCES.format(_marks(part)), (name, *part)) for name, many in blocks.items() for part in _parts(many)]
+    """The balances of all these keys, in as few questions as there is room for."""
+    parts = (wanted[i : i + _ASKED] for i in range(0, len(wanted), _ASKED))
+    return [(_balances_of(len(part)), [name for key in part for name in key]) for part in parts]
+
+
+@lru_cache(maxsize=_ASKED)
+def _balances_of(count: int) -> str:
+    return _BALANCES.format(", ".join(["(?, ?)"] * count))
 
 
 def _parts(many: Sequence[str]) -> list[Sequence[str]]:

@@ -26,6 +26,8 @@ GENESIS: Final = "0" * 64
 FORMAT: Final = 1
 CHECKPOINT_EVERY: Final = 1024
 LINE_MAX: Final = encoding.TEXT_MAX
+UP_TO: Final = ":up_to"
+"""Ends the digest of a charge that was asked for as far as there is room."""
 
 _COMMON = ("n", "prev", "at", "by", "kind")
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {

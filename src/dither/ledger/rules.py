@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -136,7 +137,7 @@ def _reserved(
 ) -> tuple[Receipt, Written]:
     made = entries.charge_to_dict(charge)
     texts = {name: [_units_text(a) for a in price] for name, price in prices.items()}
-    own = entries.digest_of(made)
+    own = entries.digest_of(made) if digest.endswith(entries.UP_TO) else digest
     n, head, at = desk.append("reserve", charge.id, charge=made, digest=own, holder=desk.holder, prices=texts)
     written = Written(charge, prices, wanted, trust, head)
     before = desk.balances(written.keys)
@@ -151,16 +152,20 @@ def _reserved(
     return receipt(kept, written.trust, charge, replayed=False), written
 
 
+@lru_cache(maxsize=4_096)
 def _units_text(units: int) -> str:
     return entries.amount_text(Fraction(units, UNITS))
 
 
 def _standing(terms: Terms, wanted: Sequence[Key], balances: Sequence[Balance]) -> dict[str, object]:
-    """What is spent and what remains at the limit that binds: the one of which the largest part is used."""
-    gauges = {name: terms.gauge(terms.limits[name]) for name, _ in wanted}
-    most = max(range(len(wanted)), key=lambda i: gauges[wanted[i][0]].share(balances[i].spent)) if len(wanted) > 1 else 0
-    gauge, balance = gauges[wanted[most][0]], balances[most]
-    return {"spent": list(gauge.spent_reading(balance.spent, balance.events)), "remaining": list(gauge.remaining(balance.spent))}
+    """What is spent and what remains at the limit that binds: the one that leaves least, and of those the one most used."""
+    found = []
+    for (name, _), balance in zip(wanted, balances, strict=True):
+        gauge = terms.gauge(terms.limits[name])
+        found.append((gauge.remaining(balance.spent), -gauge.share(balance.spent) if len(wanted) > 1 else 0.0))
+    least = min(range(len(found)), key=found.__getitem__)
+    gauge, balance = terms.gauge(terms.limits[wanted[least][0]]), balances[least]
+    return {"spent": gauge.spent_reading(balance.spent, balance.events), "remaining": found[least][0]}
 
 
 def _alert(desk: Desk, key: Key, balance: Balance) -> None:

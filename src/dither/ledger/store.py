@@ -148,7 +148,8 @@ class _Sqlite:
         if self._path is not None:
             _check_place(self._path, create=create)
         real = "" if self._path is None else os.path.realpath(self._path)
-        self._beside = Path(f"{real}-wal"), Path(f"{real}-shm")  # SQLite names them beside what a link points at
+        self._name = "" if self._path is None else str(self._path)
+        self._beside = f"{real}-wal", f"{real}-shm"  # SQLite names them beside what a link points at
         self._lock = threading.RLock()
         self._made_by = os.getpid()
         self._gate = forks.Gate()
@@ -257,7 +258,11 @@ class _Sqlite:
         """A file that was moved away takes its writes with it: they would be durable, and lost. So would those under two names."""
         if self._path is None:
             return
-        if _identity(self._path) != self._file:
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 - twice in every transaction
+        except OSError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
             raise TamperError(
                 f"The file of the book, {self._path}, was removed or replaced while it was open: put it back, and open it again."
             )
@@ -266,7 +271,8 @@ class _Sqlite:
                 f"The log of the book, {self._path}-wal, or its index was removed or replaced while it was open: close it in every "
                 "process, and open it again. What was just asked is not in the book."
             )
-        _check_name(self._path)
+        if found.st_nlink > 1:
+            _check_name(self._path)
 
     # -------------------------------------------------------------------------------------------- forks
 
@@ -319,15 +325,15 @@ def _check_name(path: Path) -> None:
         raise LedgerError(f"The file of the book, {path}, has {names} names (hard links): remove the others, or make copies of them.")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path | str) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        found = os.stat(path)  # noqa: PTH116 - twice in every transaction
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
-def _identities(paths: tuple[Path, ...]) -> list[tuple[int, int] | None]:
+def _identities(paths: tuple[str, ...]) -> list[tuple[int, int] | None]:
     return [_identity(path) for path in paths]
 
 

@@ -15,19 +15,27 @@ _TRIGGERS = {
         "CREATE TRIGGER entries_no_update BEFORE UPDATE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END",
         "CREATE TRIGGER entries_no_delete BEFORE DELETE ON entries BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END",
         # INSERT OR REPLACE deletes without asking the trigger above, so every new number must be the next one.
-        "CREATE TRIGGER entries_in_order BEFORE INSERT ON entries WHEN NEW.n <> (SELECT coalesce(max(n) + 1, 0) FROM entries) "
-        "BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END",
-        "CREATE TRIGGER charges_once BEFORE UPDATE ON charges WHEN OLD.state <> 'reserved' OR OLD.id <> NEW.id "
-        "BEGIN SELECT RAISE(ABORT, 'a charge is settled once'); END",
+        (
+            "CREATE TRIGGER entries_in_order BEFORE INSERT ON entries WHEN NEW.n <> (SELECT coalesce(max(n) + 1, 0) FROM entries) "
+            "BEGIN SELECT RAISE(ABORT, 'entries are append-only'); END"
+        ),
+        (
+            "CREATE TRIGGER charges_once BEFORE UPDATE ON charges WHEN OLD.state <> 'reserved' OR OLD.id <> NEW.id "
+            "BEGIN SELECT RAISE(ABORT, 'a charge is settled once'); END"
+        ),
         "CREATE TRIGGER charges_no_delete BEFORE DELETE ON charges BEGIN SELECT RAISE(ABORT, 'charges are never deleted'); END",
     ),
     "postgresql": (
-        "CREATE FUNCTION dither_append_only() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$",
+        (
+            "CREATE FUNCTION dither_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION '% is append-only', TG_TABLE_NAME; END $$"
+        ),
         "CREATE TRIGGER entries_no_change BEFORE UPDATE OR DELETE ON entries FOR EACH ROW EXECUTE FUNCTION dither_append_only()",
         "CREATE TRIGGER entries_no_truncate BEFORE TRUNCATE ON entries FOR EACH STATEMENT EXECUTE FUNCTION dither_append_only()",
-        "CREATE TRIGGER charges_once BEFORE UPDATE ON charges FOR EACH ROW WHEN (OLD.state <> 'reserved' OR OLD.id <> NEW.id) "
-        "EXECUTE FUNCTION dither_append_only()",
+        (
+            "CREATE TRIGGER charges_once BEFORE UPDATE ON charges FOR EACH ROW WHEN (OLD.state <> 'reserved' OR OLD.id <> NEW.id) "
+            "EXECUTE FUNCTION dither_append_only()"
+        ),
         "CREATE TRIGGER charges_no_delete BEFORE DELETE ON charges FOR EACH ROW EXECUTE FUNCTION dither_append_only()",
         "CREATE TRIGGER charges_no_truncate BEFORE TRUNCATE ON charges FOR EACH STATEMENT EXECUTE FUNCTION dither_append_only()",
     ),
