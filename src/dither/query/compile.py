@@ -136,6 +136,14 @@ class _Writer:
     def cast(self, text: str, kind: Type) -> str:
         return f"CAST({text} AS {self.to.types[kind]})"
 
+    def formed(self, key: str, text: str) -> str:
+        """A template, over a value that it may use several times."""
+        return self.let([text], lambda v: self.to.form(key, v)) if self.to.forms[key].count("{0}") > 1 else self.to.form(key, text)
+
+    def whole(self, text: str) -> str:
+        """A float that is known to fit, as a whole number; tried where an engine can try, should it look before it is asked."""
+        return self.to.form("try_cast", text, "BIGINT") if self.to.name == "duckdb" else self.cast(text, "int")
+
     # -------------------------------------------------------------------------------------------- floats
 
     def limit(self, text: str, e: Expr) -> str:
@@ -243,8 +251,8 @@ class _Writer:
         x = self.text(e.args[0])
         if e.args[0].type == "int":
             return x
-        found = self.let([x], lambda v: self.to.form(e.op, v))
-        return self.cast(found, "int") if e.type == "int" else found
+        found = self.formed(e.op, x)
+        return self.whole(found) if e.type == "int" else found
 
     def clamp(self, e: Expr) -> str:
         x, low, high = self.args(e)
@@ -287,10 +295,10 @@ class _Writer:
             above, below = (true, false) if op in {"lt", "le", "ne"} else (false, false) if op == "eq" else (false, true)
             below = true if op == "ne" else below
             if op in {"eq", "ne"}:
-                same = f"WHEN {f} = FLOOR({f}) THEN {i} {_SIGNS[op]} {self.cast(f, 'int')} ELSE {false if op == 'eq' else true}"
+                same = f"WHEN {f} = FLOOR({f}) THEN {i} {_SIGNS[op]} {self.whole(f)} ELSE {false if op == 'eq' else true}"
             else:
                 near = self.to.form("ceil" if op in {"lt", "ge"} else "floor", f)
-                same = f"ELSE {i} {_SIGNS[op]} {self.cast(near, 'int')}"
+                same = f"ELSE {i} {_SIGNS[op]} {self.whole(near)}"
             top, bottom = self.to.number(2.0**63), self.to.number(-(2.0**63))
             return f"CASE WHEN {f} IS NULL THEN NULL WHEN {f} >= {top} THEN {above} WHEN {f} < {bottom} THEN {below} {same} END"
 
@@ -339,7 +347,7 @@ class _Writer:
             return self.cast(x, "text")
         if not self.to.forms.get(f"{a.type}_text"):
             raise InputError(f"On {self.to.name} a float has no text that is the same as elsewhere: cast {a} to INT first.")
-        return self.let([x], lambda v: self.to.form(f"{a.type}_text", v))
+        return self.formed(f"{a.type}_text", x)
 
     def cast_bool(self, e: Expr) -> str:
         x = self.text(e.args[0])
