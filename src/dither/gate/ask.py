@@ -18,7 +18,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
 from typing import Any, Final, Self
@@ -245,6 +245,8 @@ _LOCK = threading.Lock()
 def open(dataset: Facts) -> Source:  # noqa: A001 - the name that engines have
     """The dataset and the public tables beside it, opened; no row is read. What an earlier question opened is used again."""
     tables = [(_table(f), _place(f)) for f in (dataset, *(f for f in dataset.beside if f.unit is None))]
+    if any(isinstance(f, InMemory) for f in (dataset, *dataset.beside)):
+        return open_source(*tables)  # of a frame nobody can tell whether it is still the same
     key = tuple((table, str(place)) for table, place in tables)
     with _LOCK:
         found = _OPEN.pop(key, None)
@@ -259,7 +261,16 @@ def open(dataset: Facts) -> Source:  # noqa: A001 - the name that engines have
     return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory(Facts):
+    """A dataset that is a frame of the caller's, not a file: never a project's."""
+
+    frame: Any = field(default=None, compare=False, repr=False)
+
+
 def _place(facts: Facts) -> object:
+    if isinstance(facts, InMemory):
+        return facts.frame
     if not facts.source.startswith("duckdb:///"):
         return str(facts.path)
     file, _, table = facts.source.removeprefix("duckdb:///").partition("#")
