@@ -31,6 +31,8 @@ def neighbors(value: object) -> Neighbors:
     >>> neighbors("replace")
     <Neighbors.REPLACE: 'replace'>
     """
+    if type(value) is Neighbors:
+        return value
     if isinstance(value, str) and value in tuple(Neighbors):
         return Neighbors(value)
     raise UnknownNameError("neighbors", value, [n.value for n in Neighbors])
@@ -42,6 +44,8 @@ def trust(value: object) -> Trust:
     >>> trust("local")
     <Trust.LOCAL: 'local'>
     """
+    if type(value) is Trust:
+        return value
     if isinstance(value, str) and value in tuple(Trust):
         return Trust(value)
     raise UnknownNameError("trust", value, [t.value for t in Trust])

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -60,8 +61,8 @@ def in_floats(amount: int, *, up: bool) -> float:
     if amount > UNITS * 10**300:
         return math.inf if up else 1e300
     near = amount / UNITS
-    named = Fraction(repr(near))
-    more = named.numerator * UNITS - amount * named.denominator
+    above, under = Decimal(repr(near)).as_integer_ratio()
+    more = above * UNITS - amount * under
     if up:
         return near if more >= 0 else math.nextafter(near, math.inf)
     return near if more <= 0 else math.nextafter(near, 0.0)
