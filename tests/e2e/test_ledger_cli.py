@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -433,3 +434,14 @@ def test_a_long_reading_says_how_far_it_is(book, monkeypatch):
     status, _, err = book("ledger", "show")
     assert status == 0
     assert "… reading the book: 0 of" in err
+
+
+def test_a_book_is_held_against_its_own_lines(book, run, value, tmp_path):
+    assert value("ledger", "verify")["ok"] is True
+    assert run("ledger", "verify", "--public-key", "dither.db.pub")[0] == 2
+    with sqlite3.connect(tmp_path / "dither.db") as rows:
+        rows.execute("UPDATE balances SET spent = '1'")
+    status, out, err = run("ledger", "verify")
+    assert status == 1
+    assert "is not what its entries come to" in " ".join(out.split())
+    assert "is not what was written" in err

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dither.ledger.book import Ledger
     from dither.ledger.overview import Overview
     from dither.ledger.terms import Dataset, Limit
+    from dither.ledger.verify import Report
     from dither.ledger.views import Part, Row, Survey
 
     Spent: TypeAlias = Sequence[tuple[Limit, Dataset, Sequence[Part]]]
@@ -542,24 +543,33 @@ def export(**given: Any) -> None:  # noqa: ANN401 - click hands over what was ty
     if given["as_json"]:
         text.show_json({"file": str(path), "format": kind, "count": count})
     else:
-        what = {"jsonl": "entries", "registry": "records"}.get(kind, "charges")
-        click.echo(f"{path}: {kind}, {count:,} {what}")
+        one, many = {"jsonl": ("entry", "entries"), "registry": ("record", "records")}.get(kind, ("charge", "charges"))
+        click.echo(f"{path}: {kind}, {count:,} {one if count == 1 else many}")
 
 
 @ledger.command(short_help="Prove an exported book whole, from the file alone.")
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @click.option("--public-key", metavar="FILE|HEX", help="The book's public key, had from elsewhere than the file.")
 @click.option("--anchors", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="The anchor file kept away from the book.")
 @click.option(
     "--receipt", "receipts", type=click.Path(path_type=Path, dir_okay=False), multiple=True, metavar="FILE", help="A receipt to find in it."
 )
 @click.option("--second-opinion", is_flag=True, help="Price everything once more with dp-accounting, if it is installed.")
-@json_option
+@_book_options
 def verify(**given: Any) -> None:  # noqa: ANN401 - click hands over what was typed
-    """Prove an exported book whole, from the file alone: every line, every seal, every price and every sum. Status 1 if it is not."""
+    """Prove an exported book whole, from the file alone: every line, every seal, every price and every sum. Status 1 if it is not.
+
+    Without FILE the book itself is held against its own lines: its rows, its triggers, every price and every sum.
+    """
     from dither.ledger import seal  # noqa: PLC0415
     from dither.ledger.verify import verify_file  # noqa: PLC0415
 
+    if given["file"] is None:
+        if given["public_key"] or given["anchors"] or given["receipts"] or given["second_opinion"]:
+            raise InputError("Keys, anchors and receipts prove an exported file: name the FILE that  dither ledger export  wrote.")
+        with _book(given, readonly=True) as book:
+            _reported(book.audit(), book.url, as_json=given["as_json"])
+        return
     key = given["public_key"]
     if key is not None and not re.fullmatch(r"[0-9a-f]{64}", key):
         key = seal.read_public_key(Path(key))
@@ -567,8 +577,11 @@ def verify(**given: Any) -> None:  # noqa: ANN401 - click hands over what was ty
     slips = [_readable(slip).read_bytes() for slip in given["receipts"]]
     ticking = _Progress("verifying")
     more = {"anchors": given["anchors"], "receipts": slips, "second_opinion": given["second_opinion"]}
-    report = verify_file(path, public_key=key, progress=ticking, **more)
-    if given["as_json"]:
+    _reported(verify_file(path, public_key=key, progress=ticking, **more), str(path), as_json=given["as_json"])
+
+
+def _reported(report: Report, what: str, *, as_json: bool) -> None:
+    if as_json:
         text.show_json(report.to_dict())
     else:
         how = pages.look()
@@ -581,7 +594,7 @@ def verify(**given: Any) -> None:  # noqa: ANN401 - click hands over what was ty
         )
     if not report.ok:
         raise TamperError(
-            f"{path} is not what was written: {report.found:,} finding{'' if report.found == 1 else 's'}, told above. Trust none of it."
+            f"{what} is not what was written: {report.found:,} finding{'' if report.found == 1 else 's'}, told above. Trust none of it."
         )
 
 
