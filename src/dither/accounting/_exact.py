@@ -81,6 +81,8 @@ def approximate(event: ev.Event, move: Move) -> tuple[Fraction, Fraction] | None
             return written(epsilon) * move.group, Fraction(0)
         case ev.PureDp(epsilon=epsilon) | ev.ExponentialMechanism(epsilon=epsilon):
             return written(epsilon) * move.scale, Fraction(0)
+        case ev.ApproxDp(one_unit=True) if move.scale > 1:
+            return None
         case ev.ApproxDp(epsilon=epsilon, delta=delta):
             return _approx(epsilon, delta, move.scale)
         case ev.Zcdp(rho=rho) if rho == 0:
@@ -204,6 +206,8 @@ def without_delta(event: ev.Event, move: Move) -> tuple[ev.Event, Fraction]:
     Parts inside a sampler, a choice or a shuffle keep their δ.
     """
     match event:
+        case ev.ApproxDp(one_unit=True) if move.scale > 1:
+            return event, Fraction(0)
         case ev.ApproxDp(epsilon=epsilon, delta=delta):
             found = _approx(epsilon, delta, move.scale)
             return (ev.PureDp(epsilon), found[1]) if found is not None else (event, Fraction(0))

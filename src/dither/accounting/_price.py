@@ -24,7 +24,7 @@ from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import GaussianPair, LaplacePair, MixtureGaussianPair
 from dither.accounting._shuffle import ClonesPair, clones_as_atoms, clones_of_any, clones_of_response, over
 from dither.core import events as ev
-from dither.core.errors import InputError
+from dither.core.errors import InputError, NotPriceableError
 
 COUNT_TOTAL_MAX = 10**15
 MIXTURE_MAX = 256
@@ -301,6 +301,8 @@ def _pure(epsilon: float, moves: int) -> Price:
 def _approx(event: ev.ApproxDp, moves: int) -> Price:
     if moves == 1:
         return _tight(special.approx_dp(event.epsilon, event.delta))
+    if event.one_unit:
+        raise _for_one_unit(moves)
     if event.delta == 0:
         return _pure(event.epsilon, moves)
     least = (moves - 1) * event.epsilon + math.log(event.delta)  # log of the last term of δ(1 + e^ε + … + e^{(k−1)ε})
@@ -310,6 +312,13 @@ def _approx(event: ev.ApproxDp, moves: int) -> Price:
     share = math.exp(least) * ratio
     pair = special.approx_dp(event.epsilon * moves, share) if share < 1 else special.everything()
     return _loose(pair, note=_group_note(moves))
+
+
+def _for_one_unit(moves: int) -> NotPriceableError:
+    return NotPriceableError(
+        f"A part of this event, ApproxDp(…, one_unit=True), is proved for one unit only, together with what stands beside it, so it has no "
+        f"price for {moves:,} units or moves at once: expected one; a histogram with Laplace noise has a price for groups."
+    )
 
 
 def _bounded_range(epsilon: float, moves: int) -> Price:
@@ -332,6 +341,8 @@ def _zcdp(rho: float) -> Price:
 
 def _grouped(event: ev.Event, move: Move) -> Price:
     """A group through the general bound, from the price of one unit."""
+    if isinstance(event, ev.ApproxDp) and event.one_unit:
+        raise _for_one_unit(move.group)
     one = price(event, replace(move, group=1))
     note = _group_note(move.group)
     return Price(tuple(special.group_pair(pair, move.group) for pair in one.upper), one.lower, (*one.notes, note))

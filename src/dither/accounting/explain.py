@@ -238,7 +238,7 @@ def explain(
         groups=tuple(_group(k, guarantee, event) for k in _sizes(group)),
         population=n,
         warnings=_warnings(guarantee, n),
-        notes=_notes(guarantee, priced, n),
+        notes=(*_notes(guarantee, priced, n), *_open_groups(_sizes(group), guarantee, event)),
         deployments=deployments(),
     )
 
@@ -347,6 +347,18 @@ def _group(size: int, guarantee: Guarantee, event: Event | None) -> GroupGuarant
         )
     except NotPriceableError:
         return general
+
+
+def _open_groups(sizes: tuple[int, ...], guarantee: Guarantee, event: Event | None) -> tuple[str, ...]:
+    """Why the event itself is not priced for groups, where it is not."""
+    most = max(sizes)
+    if event is None or most == 1:
+        return ()
+    try:
+        loss(event, neighbors=guarantee.unit.neighbors, group=most)
+    except NotPriceableError as refusal:
+        return (f"Groups are not priced by this event but by the rule for any (ε, δ): k·ε at a δ that grows with e^ε. {refusal}",)
+    return ()
 
 
 def _group_delta(size: int, guarantee: Guarantee) -> float:

@@ -542,7 +542,7 @@ def epsilon_of_zcdp(rho: float, delta: float) -> Converted:
     share = checks.delta(delta)
     if each == 0 or share == 0:
         return Converted(0.0 if each == 0 else math.inf, 2.0)
-    middle = math.sqrt(math.log(1 / share) / each)
+    middle = min(math.sqrt(math.log(1 / share) / each), 1e150)  # its square is a float
     orders = 1 + np.geomspace(max(middle * 0.05, 1e-12), max(middle * 5, 1e-9), 4001)
     return _to_epsilon(orders, each * orders, share)
 

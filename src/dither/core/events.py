@@ -1,4 +1,4 @@
-"""Events: the description of a release that is necessary and sufficient to price it.
+"""Events: the description of a release that is necessary and sufficient to price it (long because the union is closed, on one page).
 
 A closed union of frozen, validated, hashable classes. The ledger stores events and derives ε from them, so this page
 is law: a class is never removed, a field never added unless it has a default, and no meaning ever changes.
@@ -105,16 +105,28 @@ class PureDp:
         _set(self, "epsilon", checks.epsilon(self.epsilon))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ApproxDp:
-    """Any mechanism proved (ε, δ)-DP."""
+    """Any mechanism proved (ε, δ)-DP.
+
+    With ``one_unit`` it is a share of such a proof that holds for one unit, and only together with what stands beside it: a
+    part that several units at once may break with more than the rule for groups allows. It has no price for more than one.
+    """
 
     epsilon: float
     delta: float
+    one_unit: bool = field(default=False, metadata={"later": True})
 
     def __post_init__(self) -> None:
         _set(self, "epsilon", checks.epsilon(self.epsilon))
         _set(self, "delta", checks.delta(self.delta))
+        if type(self.one_unit) is not bool:
+            raise checks.refuse("one_unit", self.one_unit, "true or false")
+        if self.one_unit and self.delta == 0:
+            raise checks.refuse("one_unit", self.one_unit, "false where delta is 0: PureDp(epsilon) holds for groups of units, too")
+
+    def __repr__(self) -> str:
+        return f"ApproxDp(epsilon={self.epsilon!r}, delta={self.delta!r}{', one_unit=True' if self.one_unit else ''})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -523,7 +535,9 @@ def _encode(node: Any) -> dict[str, object]:  # noqa: ANN401 - any member of the
 
 
 def _public(node: Any) -> list[tuple[str, object]]:  # noqa: ANN401 - any member of the fixed table
-    return [(f.name, getattr(node, f.name)) for f in fields(node) if f.compare]
+    """Name and value of each field; one that was added later is left out at its default, so that digests stay what they were."""
+    found = [(f, getattr(node, f.name)) for f in fields(node) if f.compare]
+    return [(f.name, value) for f, value in found if not ("later" in f.metadata and value == f.default)]
 
 
 def from_dict(value: object) -> Event:

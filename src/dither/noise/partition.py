@@ -153,8 +153,8 @@ class StableHistogram:
         For one unit more or less, with δ₁ = P(noise ≥ threshold − units_min) the chance of a group that would not be
         there at all: for Laplace noise ``Repeat(ApproxDp(1/noise_scale, δ₁), groups_max)``, which is exactly as tight as
         its noise and holds for several units together, too; for Gaussian noise a ``Sequence`` of
-        ``Repeat(DiscreteGaussian(noise_scale), groups_max)`` and ``ApproxDp(0, delta)``, delta = 1 − (1 − δ₁)^groups_max,
-        which is for *one* unit: k units in one new group show it with more than k·δ₁, so price no group of units with it.
+        ``Repeat(DiscreteGaussian(noise_scale), groups_max)`` and ``ApproxDp(0, delta, one_unit=True)``, with delta =
+        1 − (1 − δ₁)^groups_max: k units in one new group show it with more than k·δ₁, so a price for k units is refused.
         Under ``replace`` twice as many counts move, half of them down: as many ``PureDp(1/noise_scale)``, resp. noises, more.
         Precondition: counts are of distinct units, each in at most ``groups_max`` groups.
 
@@ -216,7 +216,7 @@ class StableHistogram:
         """The least threshold whose own share of δ is at most ``delta``; the noise's share is the accountant's to say.
 
         >>> StableHistogram.for_gaussian(noise_std=2.0, delta=1e-6).event
-        Sequence(events=(DiscreteGaussian(noise_std=2.0, sensitivity=1), ApproxDp(epsilon=0.0, delta=8.003846685025258e-07)))
+        Sequence(events=(DiscreteGaussian(noise_std=2.0, sensitivity=1), ApproxDp(epsilon=0.0, delta=8.003846685025258e-07, one_unit=True)))
         """
         groups = checks.count("groups_max", groups_max, high=GROUPS_MAX)
         return cls._thresholded("gaussian", noise_std, delta, groups, units_min, as_neighbors(neighbors))
@@ -249,7 +249,7 @@ class StableHistogram:
         """What the whole histogram costs."""
         touched = _touched(self.groups_max, self.neighbors)
         if self.noise == "gaussian":
-            return Sequence((_times(DiscreteGaussian(self.noise_scale), touched), ApproxDp(0.0, self.delta)))
+            return Sequence((_times(DiscreteGaussian(self.noise_scale), touched), ApproxDp(0.0, self.delta, one_unit=True)))
         epsilon = up(1 / Fraction(self.noise_scale))
         entered = _times(ApproxDp(epsilon, self.delta_each), self.groups_max)
         left = touched - self.groups_max

@@ -103,6 +103,17 @@ def test_groups_of_an_event_are_priced_and_of_a_guarantee_bounded():
     assert bare(0.0, 1e-6, group=3).groups[0].delta == pytest.approx(3e-6)
 
 
+def test_an_event_without_a_price_for_groups_is_told_by_the_rule_and_with_the_reason():
+    event = ev.Sequence((ev.DiscreteGaussian(2.0), ev.ApproxDp(0.0, 8e-7, one_unit=True)))
+    told = explain(event, delta=1e-5, group=[2, 3])
+    epsilon = told.guarantee.epsilon
+    assert [g.epsilon for g in told.groups] == [2 * epsilon, 3 * epsilon]
+    assert told.groups[0].delta == pytest.approx(1e-5 * (1 + math.exp(epsilon)), rel=1e-9)
+    assert any("proved for one unit only" in note and "rule for any (ε, δ)" in note for note in told.notes)
+    assert not any("one unit only" in note for note in explain(event, delta=1e-5, group=1).notes)
+    assert not any("rule for any" in note for note in explain(ev.Gaussian(2.0), delta=1e-5).notes)
+
+
 def test_the_general_group_rule_holds_for_the_gaussian():
     noise, k = 3.0, 4
     delta = 1e-6

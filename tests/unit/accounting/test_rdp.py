@@ -397,6 +397,8 @@ def test_zcdp_conversion_is_the_best_order():
     dense = 1 + np.geomspace(1e-3, 1e3, 200_001)
     assert found.value == pytest.approx(rdp.epsilon_from_curve(dense, 0.5 * dense, 1e-5).value, rel=1e-6)
     assert rdp.epsilon_of_zcdp(0.0, 1e-5).value == 0
+    for tiny in (1e-300, 1e-310, 5e-324):  # no order is beyond floats
+        assert rdp.epsilon_of_zcdp(tiny, 1e-5).value == 0
 
 
 def test_parts_with_a_delta_of_their_own_pay_it_once():

@@ -214,3 +214,21 @@ def test_unknown_names_list_what_exists():
         ev.from_json('{"event":"Gaussian","sigma":1}')
     with pytest.raises(DecodeError, match="needs the field 'noise_multiplier'"):
         ev.from_json('{"event":"Gaussian"}')
+
+
+def test_a_share_for_one_unit_is_marked_and_others_are_written_as_before():
+    share = ev.ApproxDp(0.0, 1e-6, one_unit=True)
+    assert repr(share) == "ApproxDp(epsilon=0.0, delta=1e-06, one_unit=True)"
+    assert ev.to_dict(share) == {"event": "ApproxDp", "epsilon": 0.0, "delta": 1e-6, "one_unit": True}
+    assert ev.from_json(ev.to_json(share)) == share != ev.ApproxDp(0.0, 1e-6)
+    assert ev.to_json(ev.ApproxDp(1.0, 1e-6)) == '{"delta":1e-06,"epsilon":1.0,"event":"ApproxDp"}'  # its digest is what it was
+    assert ev.from_json('{"delta":1e-06,"epsilon":1.0,"event":"ApproxDp","one_unit":false}') == ev.ApproxDp(1.0, 1e-6)
+    assert event_digest(share) != event_digest(ev.ApproxDp(0.0, 1e-6))
+
+
+@pytest.mark.parametrize("bad", [1, 0, None, "true", 1.0])
+def test_one_unit_is_true_or_false(bad):
+    with pytest.raises(InputError, match="one_unit"):
+        ev.ApproxDp(0.0, 1e-6, one_unit=bad)
+    with pytest.raises(InputError, match="one_unit"):
+        ev.ApproxDp(0.5, 0.0, one_unit=True)

@@ -10,9 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dither.accounting._bounds import Move
+from dither.accounting._exact import approximate, without_delta
 from dither.accounting.loss import loss
-from dither.core.errors import InputError, UnknownNameError
-from dither.core.events import ApproxDp, DiscreteGaussian, DiscreteLaplace, NonPrivate, PureDp, Repeat, Sequence
+from dither.core.errors import InputError, NotPriceableError, UnknownNameError
+from dither.core.events import (
+    ApproxDp,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    NonPrivate,
+    Parallel,
+    Poisson,
+    PureDp,
+    Repeat,
+    Sequence,
+    Shuffled,
+    Subsample,
+)
 from dither.core.units import Neighbors
 from dither.noise import partition
 from dither.noise.partition import OptimalPartitionSelection, StableHistogram, ordered, tail
@@ -149,7 +163,7 @@ def test_histogram_events_and_rules():
     assert mechanism.event == Repeat(ApproxDp(0.5, tail("laplace", 2.0, 19)), 3)
     assert 3 * tail("laplace", 2.0, 19) * 0.999 < mechanism.delta <= 3 * tail("laplace", 2.0, 19) * 1.001
     one = StableHistogram(noise="gaussian", noise_scale=2.0, threshold=20)
-    assert one.event == Sequence((DiscreteGaussian(2.0), ApproxDp(0.0, one.delta)))
+    assert one.event == Sequence((DiscreteGaussian(2.0), ApproxDp(0.0, one.delta, one_unit=True)))
     thin = StableHistogram(noise="laplace", noise_scale=3.3, threshold=20)
     assert Fraction(math.nextafter(thin.event.epsilon, 0)) < 1 / Fraction(3.3) <= Fraction(thin.event.epsilon)
     assert mechanism.measure({"a": 1}, UnsafeSeededRng(1)).event == NonPrivate()
@@ -186,7 +200,7 @@ def test_a_replaced_unit_moves_twice_as_many_groups():
     common = {"noise_scale": 2.0, "threshold": 20, "groups_max": 3, "neighbors": "replace"}
     laplace, gaussian = (StableHistogram(noise=noise, **common) for noise in ("laplace", "gaussian"))
     assert laplace.event == Sequence((Repeat(ApproxDp(0.5, laplace.delta_each), 3), Repeat(PureDp(0.5), 3)))
-    assert gaussian.event == Sequence((Repeat(DiscreteGaussian(2.0), 6), ApproxDp(0.0, gaussian.delta)))
+    assert gaussian.event == Sequence((Repeat(DiscreteGaussian(2.0), 6), ApproxDp(0.0, gaussian.delta, one_unit=True)))
     assert StableHistogram.for_gaussian(noise_std=2.0, delta=1e-6, neighbors="replace").event.events[0] == Repeat(DiscreteGaussian(2.0), 2)
     one = OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-5, neighbors="replace")
     assert one.event == Repeat(ApproxDp(1.0, 1e-5), 2)
@@ -208,6 +222,26 @@ def test_units_in_one_new_group_show_it_more_often_than_one_by_one():
         shown = mechanism.keep_probability(units) / (1 + 1e-9)
         assert shown > units * mechanism.delta
         assert shown <= loss(mechanism.event, group=units).delta(30.0).upper
+
+
+def test_a_histogram_with_gaussian_noise_has_no_price_for_groups_of_units():
+    """Its shares of δ add up for one unit only: at ε = 8, two units in one new group show it with 8.8e-6, not 2·δ = 1.6e-6."""
+    mechanism = StableHistogram.for_gaussian(noise_std=2.0, delta=1e-6)
+    assert mechanism.keep_probability(2) > 5 * 2 * mechanism.delta / 2
+    event = mechanism.event
+    assert loss(event).delta(8.0).upper == pytest.approx(mechanism.delta, rel=1e-9)
+    relations = {Neighbors.ADD_REMOVE: Shuffled(2, 10), Neighbors.REPLACE: Shuffled(5, 10)}
+    for neighbors, sampler in relations.items():
+        for whole in (event, Repeat(event, 3), Sequence((PureDp(0.1), event)), Repeat(Subsample(event, sampler), 3)):
+            with pytest.raises(NotPriceableError, match="one unit only"):
+                loss(whole, neighbors=neighbors, group=2)
+            assert approximate(whole, Move(replace=neighbors is Neighbors.REPLACE, group=2)) is None
+    with pytest.raises(NotPriceableError, match="one unit only"):  # stated for presence, and the unit is replaced
+        loss(Subsample(event, Poisson(0.1)), neighbors="replace")
+    assert without_delta(event, Move(group=2)) == (event, 0)
+    # one mechanism as a whole: the chain of moves goes through its whole profile, e^ε − 1 times δ more for the second
+    for whole in (Parallel((event, PureDp(0.5))), Subsample(event, Poisson(0.999))):
+        assert loss(whole, group=2).delta(8.0).upper >= mechanism.keep_probability(2) * 0.998 - mechanism.delta
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
