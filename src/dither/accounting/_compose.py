@@ -15,6 +15,7 @@ import numpy as np
 from dither.accounting._finite import STATES_MAX, Finite, finite, states
 from dither.accounting._fourier import ULP, Curve, Window, curve, log_rises, product, together, untilted
 from dither.accounting._grid import Law, gathered, split
+from dither.accounting._jumps import Both, Found, jumping
 from dither.accounting._lattice import (
     NotSmoothError,
     Part,
@@ -25,6 +26,7 @@ from dither.accounting._lattice import (
     laws,
     part,
     retilted,
+    spanned,
     tilt,
     tilted_moments,
     trial_tilts,
@@ -55,6 +57,7 @@ _STITCH_MAX = 1 << 18
 _ATTEMPTS = 4
 _TINY = 1e-11
 _LEAST = 5e-324
+_NOISY = 1e-4
 _FAINT = -80.0  # log of a δ below which only the order matters
 
 
@@ -114,10 +117,12 @@ class Composition:
         return self._delta(_nonnegative(epsilon), both=False)[1]
 
     def _epsilon(self, delta: float, *, both: bool) -> tuple[float, float]:
-        if self._infinite >= 1 or delta < self._infinite * (1 - 1e-12):
+        if self._infinite >= 1 or delta < self._infinite * (1 - 1e-15):  # the same number, but for its last digit
             return math.inf, math.inf
         if delta <= self._infinite * (1 + 1e-12):
-            return self._unconditional()
+            low, high = self._unconditional()
+            beyond = min(self._infinite * (1 + 2e-12), 1.0)
+            return (low if delta <= self._infinite else min(low, self._epsilon(beyond, both=True)[0]) if both else 0.0), high
         if not self._parts:  # one loss, the shift, with what is left of the mass
             ratio = (delta - self._p_inf) / (1 - self._p_inf)
             value = max(0.0, self._shift + math.log1p(-ratio)) if ratio < 1 else 0.0
@@ -125,11 +130,16 @@ class Composition:
         if self._count == 1:
             return self._one_epsilon(self._parts[0][0], delta)
         if self._made is not None:
-            low, high = (max(0.0, value + self._shift) for value in self._made.epsilon(delta))
-            return low, high
-        low, high, fineness = 0.0, self._unconditional()[1], 1.0
+            below, above = self._made.epsilon(delta)
+            return max(0.0, below + self._shift), max(0.0, above + self._shift)
+        low, high, fineness, jumps, known, needed = 0.0, self._unconditional()[1], 1.0, False, False, True
         for attempt in range(_ATTEMPTS):
-            made = self._curves(both=both, fineness=fineness, attempt=attempt, delta=delta, known=high)
+            made: Found | None = None
+            if jumps or (attempt and high == math.inf):
+                start = high if known else low  # the first time by the sketches, then where the answer is
+                made = self._jumping(both=both, fineness=fineness, low=start, high=high, needed=needed, delta=delta)
+                jumps = known = made is not None
+            made = made or self._curves(both=both, fineness=fineness, attempt=attempt, delta=delta, known=high)
             if made is None:
                 if attempt:
                     break
@@ -137,9 +147,13 @@ class Composition:
             upper, lower = made
             high = min(high, max(0.0, _widened(upper.epsilon(delta) + self._shift, self._count, 1)))
             low = max(low, _widened(lower.epsilon(delta) + self._shift, self._count, -1)) if lower else low
-            if high < math.inf and (not both or high - low <= max(_TIGHT * low, 5e-7)):
+            noisy = high < math.inf and (jumps or not attempt) and _noisy(upper, high - self._shift, delta - self._infinite)
+            if high < math.inf and (high - low <= max(_TIGHT * low, 5e-7) or not (both or noisy)):
                 return low, high
-            fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, 5e-7), 4.0), 400.0) if high < math.inf else 16.0
+            needed = jumps or noisy or 0.1 * high < high - low < math.inf
+            jumps = jumps or not attempt
+            if attempt or not needed:
+                fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, 5e-7), 4.0), 400.0) if high < math.inf else 16.0
         if high == math.inf or high - low > 0.5 * high:
             high = min(high, self._rough_epsilon(delta))
             low = max(low, min(high, self._rough_lower(delta)))
@@ -178,19 +192,29 @@ class Composition:
             return self._made.delta(epsilon)
         if epsilon + self._shift >= self._unconditional()[1] > 0:
             return self._infinite, self._infinite
-        low, high, fineness = self._infinite, 1.0, 1.0
+        asked = epsilon + self._shift
+        low, high, fineness, jumps, needed = self._infinite, 1.0, 1.0, False, True
         for attempt in range(_ATTEMPTS):
-            made = self._curves(both=both, fineness=fineness, attempt=attempt, epsilon=epsilon, known=high)
+            made: Found | None = None
+            if jumps:
+                made = self._jumping(both=both, fineness=fineness, low=asked, high=asked, needed=needed)
+                jumps = made is not None
+            made = made or self._curves(both=both, fineness=fineness, attempt=attempt, epsilon=epsilon, known=high)
             if made is None or (attempt > 1 and high == 1.0):
                 if attempt:
                     break
+                jumps = True
                 continue
             upper, lower = made
             high = min(high, upper.delta(_widened(epsilon, self._count, -1)))
             low = max(low, lower.delta(_widened(epsilon, self._count, 1))) if lower else low
-            if high < 1 and (not both or high - low <= max(_TIGHT * low, math.exp(_FAINT))):
+            noisy = math.exp(_FAINT) < high < 1 and (jumps or not attempt) and _noisy(upper, epsilon, high - self._infinite)
+            if high < 1 and (high - low <= max(_TIGHT * low, math.exp(_FAINT)) or not (both or noisy)):
                 return low, high
-            fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, math.exp(_FAINT)), 4.0), 400.0)
+            needed = jumps or noisy or 0.1 * high < high - low
+            jumps = jumps or not attempt
+            if attempt or not needed:
+                fineness *= min(max(1.5 * (high - low) / max(_TIGHT * low, math.exp(_FAINT)), 4.0), 400.0)
         if high == 1.0 or (high - low > 0.5 * high and high > math.exp(_FAINT)):
             least, most = self._rough_delta(epsilon)
             low, high = max(low, min(least, high)), min(high, most)
@@ -244,10 +268,9 @@ class Composition:
 
     def _planned(self, epsilon: float | None, delta: float | None) -> tuple[list[Part], Tilt]:
         log_delta = math.log(delta - self._infinite) if delta is not None else 0.0
-        log_count = math.log(self._count)
         margin = 18.0
         while True:
-            parts = [part(pair, c, log_low=-16 - log_count, log_high=log_delta - margin - log_count) for pair, c in self._parts]
+            parts = spanned(self._parts, log_delta, margin)
             chosen = tilt(parts, epsilon=epsilon, log_delta=log_delta)
             if delta is not None or margin > 18.0:
                 return parts, chosen
@@ -296,6 +319,14 @@ class Composition:
             total = product(chain, counts, chosen.value, here)
             curves.append(curve(total, here.center, relative=relative, p_inf=self._p_inf, upper=side == 0))
         return (curves[0], curves[1] if len(curves) > 1 else None) if curves else None
+
+    def _jumping(self, *, both: bool, fineness: float, low: float, high: float, needed: bool, delta: float | None = None) -> Found | None:
+        """As ``_curves``, the sums with a large loss apart from the others; for the δ, or at the ε that is both ``low`` and ``high``."""
+        span, excess = (max(low - self._shift, 0.0), high - self._shift), None if delta is None else delta - self._infinite
+        try:
+            return jumping(self._parts, span, excess, fineness, p_inf=self._p_inf, both=both, needed=needed)
+        except NotSmoothError:
+            return None
 
     def _built(self, parts: Sequence[Part], chosen: Tilt, error: float, log_tail: float, *, both: bool) -> list[tuple[list[Law], int]]:
         """Laws on one lattice, [from above, from below], with what is left of their counts."""
@@ -460,6 +491,11 @@ def _by_losses(pair: Pair, epsilon: float) -> tuple[float, float]:
     return float(p @ gain) * (1 - 1e-12), float(p @ np.append(gain[1:], 1.0)) * (1 + 1e-12)
 
 
+def _noisy(curve: Curve | Both, epsilon: float, excess: float) -> bool:
+    """Whether a bound from above at its ε is more rounding, or more of what its window left out, than it should be."""
+    return curve.noise(epsilon) > _NOISY * excess or curve.delta(epsilon) < 0.9 * excess
+
+
 def _widened(value: float, count: int, sign: int) -> float:
     """Room for the rounding of the places of the masses (never more than an ulp or two of each loss)."""
     return value + sign * (1e-12 * abs(value) + 4e-16 * min(count, 1 << 20)) if math.isfinite(value) else value
@@ -510,6 +546,8 @@ def _chernoff(chain: Sequence[Law], counts: Sequence[int], chosen: Tilt, tilts: 
 
 def _at_once(law: Law, count: int, chosen: Tilt, log_tail: float, step: float, affordable: float, *, upper: bool) -> Law:
     """All copies of a law as one, on a coarser lattice."""
+    if not law.p.any():
+        raise NotSmoothError
     try:
         power = Power(law, count, chosen, log_tail, step)
     except NotSmoothError:

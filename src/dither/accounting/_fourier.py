@@ -24,6 +24,7 @@ Spectrum: TypeAlias = NDArray[np.complex128]
 ULP = 2.0**-53
 _KNOWN = 1e-13
 _SKETCH = 512
+_SLIGHT = 1e-300
 
 
 def log_moments(law: Law, tilts: Array) -> Array:
@@ -36,12 +37,44 @@ def log_moments(law: Law, tilts: Array) -> Array:
     if not law.p.any():
         return np.full(len(tilts), -np.inf)
     losses = law.losses
-    most = float(np.abs(losses).max()) * float(np.abs(tilts).max())
-    exponents = np.multiply.outer(tilts, losses)
-    if most < 1:
-        return np.log1p(np.expm1(exponents) @ law.p + (float(law.p.sum()) - 1))
-    top = exponents.max(axis=1)
-    return np.asarray(top + np.log(np.maximum(np.exp(exponents - top[:, None]) @ law.p, 1e-300)))
+    if float(np.abs(losses).max()) * float(np.abs(tilts).max()) < 1:
+        return np.log1p(np.expm1(np.multiply.outer(tilts, losses)) @ law.p + (float(law.p.sum()) - 1))
+    return log_sums(losses, law.p, tilts)
+
+
+def log_sums(losses: Array, p: Array, tilts: Array) -> Array:
+    """Log Σ p e^{t·loss} at each t, where e^{t·loss} alone may be far beyond floats.
+
+    >>> log_sums(np.array([0.0, 5.0]), np.array([1.0, 1e-300]), np.array([200.0])).round(9).tolist()
+    [309.224472102]
+    """
+    if not p.any():
+        return np.full(len(tilts), -np.inf)
+    losses, p = losses[p > 0], p[p > 0]
+    exponents, logs = np.multiply.outer(tilts, losses), np.log(p)
+    top = (exponents + logs).max(axis=1)
+    exponents -= top[:, None]
+    few = p < _SLIGHT
+    if few.any():
+        slight = np.exp(exponents[:, few] + logs[few]).sum(axis=1)
+        return np.asarray(top + np.log(np.exp(exponents[:, ~few]) @ p[~few] + slight))
+    return np.asarray(top + np.log(np.exp(exponents) @ p))
+
+
+def tilted_weights(law: Law, tilt: float) -> Array:
+    """The masses under the tilt, as shares of their sum; none is lost that is not below 1e-300 of the largest.
+
+    >>> tilted_weights(Law(np.array([0, 1]), np.array([0.5, 0.5]), 0.0, 0.0, math.log(3)), 1.0).tolist()
+    [0.25, 0.75]
+    """
+    exponents = tilt * (law.step * (law.index - law.index[0]).astype(np.float64))
+    with np.errstate(divide="ignore"):
+        logs = np.log(law.p)
+    exponents -= float((exponents + logs).max())
+    few = law.p < _SLIGHT
+    weights = np.exp(exponents + logs)
+    weights[~few] = law.p[~few] * np.exp(exponents[~few])
+    return np.asarray(weights / weights.sum())
 
 
 def log_rises(law: Law, tilt: float, by: Array) -> tuple[float, Array]:
@@ -51,9 +84,7 @@ def log_rises(law: Law, tilt: float, by: Array) -> tuple[float, Array]:
     >>> center, rises.tolist()
     (0.5, [0.0])
     """
-    exponents = tilt * (law.step * (law.index - law.index[0]).astype(np.float64))
-    weights = law.p * np.exp(exponents - exponents.max())
-    weights /= weights.sum()
+    weights = tilted_weights(law, tilt)
     losses = law.losses
     center = float(weights @ losses)
     places = losses - center
@@ -121,9 +152,7 @@ def product(laws: Sequence[Law], counts: Sequence[int], tilt: float, window: Win
     base, origin, moments, fraction, inherited = 0, 0.0, np.zeros(3), 0.0, 0.0
     lowest = highest = 0
     for law, count in zip(laws, counts, strict=True):
-        exponents = tilt * (law.step * (law.index - law.index[0]).astype(np.float64))
-        weights = law.p * np.exp(exponents - exponents.max())
-        weights /= weights.sum()
+        weights = tilted_weights(law, tilt)
         shift = int(law.index[0]) + round(float(weights @ (law.index - law.index[0])))
         own = _power(np.asarray(fft.rfft(np.bincount((law.index - shift) % n, weights, n))), count)
         spectrum = own if spectrum is None else spectrum * own
@@ -202,9 +231,11 @@ class Curve:
     upper: bool
 
     def delta(self, epsilon: float) -> float:
-        """The bound on δ at ε; 1 (or p_inf, from below) where the window does not reach."""
-        if epsilon < self.losses[0] and self.upper:
-            return 1.0
+        """The bound on δ at ε; left of the window 1 (from below that at its first place), right of it what is uncertain."""
+        if epsilon < self.losses[0]:
+            if self.upper:
+                return 1.0
+            epsilon = float(self.losses[0])
         i = int(np.searchsorted(self.losses, epsilon, "left"))
         inner, error = 0.0, float(self.error[max(min(i, len(self.losses)) - 1, 0)])
         if i < len(self.losses):
@@ -214,6 +245,11 @@ class Curve:
             return self.p_inf
         value = math.exp(min(0.0, self.log_scale + math.log(inner)))
         return min(1.0, self.p_inf + value * (1 + self.relative)) if self.upper else self.p_inf + value * max(0.0, 1 - self.relative)
+
+    def noise(self, epsilon: float) -> float:
+        """What the uncertainty at ε adds to δ (or takes from it)."""
+        i = int(np.searchsorted(self.losses, epsilon, "left"))
+        return float(self.error[max(min(i, len(self.losses)) - 1, 0)]) * math.exp(min(self.log_scale, 700.0))
 
     def epsilon(self, delta: float) -> float:
         """The bound on ε at δ; from below −∞ and from above +∞ when the window does not hold it."""
@@ -264,7 +300,7 @@ def curve(made: Product, center: float, *, relative: float, p_inf: float, upper:
     fall = np.exp(-tilt * y)
     peak = math.exp(tilt * math.log(tilt / (1 + tilt)) - math.log1p(tilt)) if tilt > 0 else 1.0
     rounding = made.rounding * math.sqrt(min(len(made.tilted), 1 / -math.expm1(-2 * tilt * made.step)) if tilt > 0 else len(made.tilted))
-    error = fall * (rounding + peak * made.inherited + 8 * ULP * len(y) * peak)
+    error = fall * (rounding + peak * made.inherited)
     error = error + (float(fall[-1]) * (made.right + cut) if upper else peak * fall * (made.left + made.right))
     log_scale = made.log_mass - tilt * center + (math.log1p(-p_inf) if p_inf < 1 else -math.inf)
-    return Curve(losses, gain, slope, error, log_scale, p_inf + (1 - p_inf) * made.p_inf, relative, upper)
+    return Curve(losses, gain, slope, error, log_scale, p_inf + (1 - p_inf) * made.p_inf, relative + 8 * ULP * len(y), upper)

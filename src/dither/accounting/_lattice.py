@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dither.accounting._fourier import ULP, Window
+from dither.accounting._fourier import ULP, Window, log_sums
 from dither.accounting._grid import Corners, Law, Whole, around_atoms, centred, gathered, lowered, pessimistic, split
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import AtomsPair, GaussianPair, MixtureGaussianPair, SubsampledGaussianPair
@@ -54,6 +54,12 @@ def part(pair: Pair, count: int, *, log_low: float, log_high: float) -> Part:
     low, high = pair.span(log_low)[0], pair.span(log_high)[1]
     sketched = _sketch(pair, low, high)
     return Part(pair, count, low, high, sketched, _atoms(pair, low, high, sketched))
+
+
+def spanned(pairs: Sequence[tuple[Pair, int]], log_delta: float, margin: float) -> list[Part]:
+    """Parts whose tails are followed as far as they may matter to a δ of that order."""
+    log_count = math.log(sum(count for _, count in pairs))
+    return [part(pair, count, log_low=-16 - log_count, log_high=log_delta - margin - log_count) for pair, count in pairs]
 
 
 def _sketch(pair: Pair, low: float, high: float) -> Sketch:
@@ -120,9 +126,7 @@ def cumulants(parts: Sequence[Part], tilts: Array) -> Array:
     """Σ count · log E e^{t·loss} at each t, from the sketches."""
     total = np.zeros(len(tilts))
     for one in parts:
-        exponents = np.multiply.outer(tilts, one.sketch.losses)
-        top = exponents.max(axis=1)
-        total += one.count * (top + np.log(np.exp(exponents - top[:, None]) @ one.sketch.p))
+        total += one.count * log_sums(one.sketch.losses, one.sketch.p, tilts)
     return total
 
 
@@ -167,8 +171,9 @@ def at(parts: Sequence[Part], value: float, untilted: float, epsilon: float, log
 
 def tilted_moments(losses: Array, p: Array, value: float) -> tuple[float, float]:
     """Mean and variance under the tilt."""
-    exponents = value * losses
-    weights = p * np.exp(exponents - exponents.max())
+    with np.errstate(divide="ignore"):
+        exponents = value * losses + np.log(p)
+    weights = np.exp(exponents - exponents.max())
     weights /= weights.sum()
     mean = float(weights @ losses)
     return mean, float(weights @ (losses - mean) ** 2)
@@ -224,10 +229,11 @@ def trial_tilts(chosen: Tilt) -> tuple[Array, Array]:
 # ------------------------------------------------------------------------------------------------ laws of one pair
 
 
-def laws(one: Part, chosen: Tilt, step: float, allowed: float, *, both: bool) -> tuple[Law, Law | None]:
+def laws(one: Part, chosen: Tilt, step: float, allowed: float, *, both: bool, weights: Array | None = None) -> tuple[Law, Law | None]:
     """The pessimistic law of a pair and, if asked, the optimistic one.
 
-    ``allowed`` is the mean squared cell width, under the tilted law, that the error asked for permits.
+    ``allowed`` is the mean squared cell width, under the tilted law, that the error asked for permits; ``weights``, one for
+    each loss of the sketch, stand in for the tilted law where more than one tilt is used.
     """
     affordable = 0.03 * allowed * (chosen.value + 1)
     if isinstance(one.pair, AtomsPair):
@@ -246,31 +252,44 @@ def laws(one: Part, chosen: Tilt, step: float, allowed: float, *, both: bool) ->
         if not both:
             return upper, None
         return upper, centred(one.pair, around_atoms((one.low, one.high), one.atoms, origin, step), chosen.value, affordable)
-    index = _layout(one, chosen, step, allowed)
+    index = _layout(one, chosen, step, allowed, weights)
     cells = one.pair.masses(_floats(step * index))
     upper = pessimistic(index, step, cells)
     if not both:
         return upper, None
     middle = (index[:-1] + index[1:] - 1) // 2
-    corners = Corners(_floats(step * index), middle, 0.5 * step, step, np.zeros(len(middle), dtype=bool))
+    none = np.zeros(len(middle), dtype=bool)
+    if one.pair.std() > step:
+        corners = Corners(_floats(step * index), middle, 0.5 * step, step, none)
+        return upper, centred(one.pair, corners, chosen.value, affordable, cells)
+    # Nearly all is in one cell: that cell is put around 0, its corner at its mean loss, as nothing else could make up for it.
+    edges = _floats(step * (index - 0.5))
+    cells = one.pair.masses(edges)
+    most = int(np.argmax(cells.p[1:-1]))
+    origin = math.log(float(cells.p[most + 1]) / max(float(cells.q[most + 1]), 1e-300)) - step * float(middle[most])
+    corners = Corners(edges, middle, origin - 1e-15 if abs(origin) < step else 0.0, step, none)
     return upper, centred(one.pair, corners, chosen.value, affordable, cells)
 
 
-def _layout(one: Part, chosen: Tilt, step: float, allowed: float) -> Whole:
+def _layout(one: Part, chosen: Tilt, step: float, allowed: float, weights: Array | None) -> Whole:
     """Lattice cuts for a pair without atoms: cells an odd number of steps wide, wider where little depends on them."""
     cuts, losses = one.sketch.cuts, one.sketch.losses
     if len(cuts) < 2:
         start = math.floor(cuts[0] / step)
         return np.array([start - 1, start, start + 1, start + 2], dtype=np.int64)
-    exponents = chosen.value * losses
-    tilted = one.sketch.p * np.exp(exponents - exponents.max())
-    weights = np.maximum(one.sketch.p, tilted / tilted.sum())
+    if weights is None:
+        exponents = chosen.value * losses
+        tilted = one.sketch.p * np.exp(exponents - exponents.max())
+        weights = np.maximum(one.sketch.p, tilted / tilted.sum())
     mass, _ = np.histogram(losses, cuts, weights=weights)
     width = np.diff(cuts)
     density = (mass + 1e-12 * max(float(mass.max()), 1e-300)) / width
     scale = math.sqrt(allowed / float(width @ np.cbrt(density)))
     scale = max(scale, float(width @ np.cbrt(density)) / _CELLS_MAX)
-    wanted = np.minimum(np.minimum(scale / np.cbrt(density), 0.5 / (chosen.value + 1)), width) / step
+    center = float(weights @ losses) / float(weights.sum())
+    # far below where the mass is, a cell may be as wide as a share of the distance: what goes up in it is still next to nothing
+    turned = 0.5 / (chosen.value + 1) + 0.2 * np.maximum(center - cuts[1:], 0.0)
+    wanted = np.minimum(np.minimum(scale / np.cbrt(density), turned), width) / step
     multiples = 3 ** np.clip(np.floor(np.log(np.maximum(wanted, 1.0)) / math.log(3)), 0, 30).astype(np.int64)
     multiples[-1] = multiples[-2:].max()  # the last sketch cell may be a sliver
     start = math.floor(cuts[0] / step)

@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import fft
 
-from dither.accounting._fourier import ULP, Spectrum, log_moments, log_rises
+from dither.accounting._fourier import ULP, Spectrum, log_moments, log_rises, tilted_weights
 from dither.accounting._grid import Law, gathered, lowered, split
 from dither.accounting._lattice import POINTS_MAX, NotSmoothError, Tilt, tilted_moments, trial_tilts, window
 from dither.accounting._pair import Array
@@ -40,9 +40,7 @@ class Power:
         _, variance = tilted_moments(law.losses, law.p, chosen.value)
         if not variance > 0:
             raise NotSmoothError
-        exponents = chosen.value * law.step * (law.index - law.index[0])
-        self._weights = law.p * np.exp(exponents - exponents.max())
-        self._weights /= self._weights.sum()
+        self._weights = tilted_weights(law, chosen.value)
         middle = float(self._weights @ (law.index - law.index[0]))
         self._places = law.step * ((law.index - law.index[0]) - middle)  # centred, exact to an ulp of themselves
         self._variance = float(self._weights @ self._places**2)

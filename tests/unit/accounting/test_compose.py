@@ -134,6 +134,20 @@ def test_complete_failure_is_paid_first():
     assert Composition([(GaussianPair(1.0), 1)], p_inf=1.0).delta(3.0).lower == 1
 
 
+def test_a_delta_below_what_fails_for_sure_is_never_enough():
+    """A digit in the thirteenth place below p_inf is below it: no ε will do."""
+    for parts in ([(response(0.5), 3)], [(LaplacePair(2.0), 4)], []):
+        composition = Composition(parts, p_inf=1e-6)
+        for share in (1 - 1e-13, 1 - 3e-15, 0.5):
+            assert composition.epsilon(1e-6 * share).lower == math.inf
+            assert composition.epsilon_upper(1e-6 * share) == math.inf
+        at = composition.epsilon(1e-6 * (1 + 1e-13))
+        assert at.lower <= at.upper < math.inf
+        beyond = composition.epsilon(1e-6 * (1 + 1e-9))
+        assert at.lower <= beyond.upper <= at.upper * (1 + 1e-12)
+    assert Composition([(response(0.5), 3)], p_inf=1e-6).epsilon_upper(1e-6 * (1 + 1e-13)) == pytest.approx(1.5, rel=1e-12)
+
+
 def test_one_loss_only():
     """A law with a single loss has nothing to add up: it shifts ε."""
     sure = AtomsPair(np.array([0.7]), np.array([1.0]))
