@@ -37,7 +37,7 @@ def csv(rows: Sequence[Row], path: Path) -> None:
     """One row a line. Text that a spreadsheet would run as a formula gets an apostrophe before it."""
     from dither.ledger.views import FIELDS  # noqa: PLC0415 - brings the ledger, which --help must not wait for
 
-    with _whole(path) as half, half.open("w", encoding="utf-8", newline="") as file:
+    with whole(path) as half, half.open("w", encoding="utf-8", newline="") as file:
         writer = comma.writer(file)
         writer.writerow(FIELDS)
         for row in rows:
@@ -62,12 +62,13 @@ def parquet(rows: Sequence[Row], path: Path) -> None:
     kinds |= dict.fromkeys(("epsilon", "delta", "share"), arrow.float64())
     schema = arrow.schema([(name, kinds.get(name, arrow.string())) for name in FIELDS])
     body = [row.to_dict() | {"at": row.at} for row in rows]
-    with _whole(path) as half:
+    with whole(path) as half:
         writer.write_table(arrow.Table.from_pylist(body, schema=schema), str(half))
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[Path]:
+def whole(path: Path) -> Iterator[Path]:
+    """Where to write: the file is put in place when the block ends well, and left as it was when it does not."""
     half = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield half
