@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from dither.core import checks
@@ -18,6 +19,7 @@ try:
     from sqlglot import exp
     from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ErrorLevel, ParseError, SqlglotError
+    from sqlglot.parser import Parser
     from sqlglot.tokenizer_core import Token
     from sqlglot.tokenizer_core import TokenType as T
 except ModuleNotFoundError as error:
@@ -67,7 +69,8 @@ def parse(sql: str, *, dialect: str = "duckdb") -> Parsed:
     tokens = _tokens(text, dialect)
     options, blank = _clause(text, tokens)
     try:
-        found = Dialect.get_or_raise(dialect).parse(blank, error_level=ErrorLevel.IMMEDIATE)
+        spoken = Dialect.get_or_raise(dialect)
+        found = _parser(dialect)(dialect=spoken, error_level=ErrorLevel.IMMEDIATE).parse(spoken.tokenize(blank), blank)
     except ParseError as error:
         raise _unreadable(error) from None
     except RecursionError:
@@ -153,6 +156,18 @@ def _check_nesting(text: str, tokens: Sequence[Token]) -> None:
         squares += token.token_type in {T.L_BRACKET, T.L_BRACE}
         if depth > DEPTH_MAX or run > PREFIX_MAX or squares > SQUARE_MAX:
             raise _deep(place(text, token.start))
+
+
+@cache
+def _parser(dialect: str) -> type[Parser]:
+    """The dialect's parser; where it would take a statement that it does not know for a command, and log the text, it refuses."""
+    spoken: type[Parser] = Dialect.get_or_raise(dialect).parser_class
+
+    class Strict(spoken):  # type: ignore[valid-type, misc]  # the class is known when it runs
+        def _warn_unsupported(self) -> None:
+            raise refuse("statement", self.sql)
+
+    return Strict
 
 
 def _check_tree(tree: exp.Expr) -> None:
