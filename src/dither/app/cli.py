@@ -1,4 +1,4 @@
-"""The command line: ``dither price | calibrate | plan | explain | demo | init | run | ledger``.
+"""The command line: ``dither price | calibrate | plan | explain | demo | init | run | sql | ledger``.
 
 Exit status: 0 done, 1 a fault of dither or of the system, 2 wrong input, 3 refused by a rule of privacy, 4 over
 budget, 130 stopped by Ctrl-C. Results go to stdout, everything else (progress, errors: one sentence) to stderr.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import dither
-from dither.app import ledger_cli, plots, project_cli, text
+from dither.app import ledger_cli, plots, project_cli, sql_cli, text
 from dither.app.groups import Command, Map, json_option
 from dither.app.inputs import EventFlags, event_options
 from dither.core import checks
@@ -41,6 +41,7 @@ dither {version}: differential privacy for machine learning, end to end
   dither demo       all of it with plots, in under a minute
   dither init       a folder to start from: dither.yaml and some data
   dither run        the jobs of dither.yaml, each paid for and receipted
+  dither sql        one SELECT, every number with its interval
   dither ledger     the budget book: limits, history, alerts, proof
 
 Start with
@@ -428,11 +429,12 @@ def demo(output: Path, *, as_json: bool) -> None:
     tour.run(output, as_json=as_json)
 
 
-# ------------------------------------------------------------------------------------------------ the ledger
+# ------------------------------------------------------------------------------------------------ projects, questions, the ledger
 
 
 cli.add_command(project_cli.init)
 cli.add_command(project_cli.run)
+cli.add_command(sql_cli.sql)
 cli.add_command(ledger_cli.ledger)
 
 

@@ -1,4 +1,4 @@
-"""The plots: what each accountant says, the best attack, noise against ε, what doubling buys, noise as drawn.
+"""The plots: what each accountant says, the best attack, noise against ε, what doubling buys, tables of answers, noise as drawn.
 
 Colours are Okabe and Ito's, which people of any colour vision can tell apart; lines differ in dash and marker too.
 matplotlib is imported when something is drawn.
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dither.accounting.compare import Comparison
     from dither.accounting.explain import Explanation
     from dither.accounting.plan import TrainingPlan
+    from dither.query.result import Answer
 
 KINDS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#B8A800", "#6E6E6E"
@@ -169,6 +170,41 @@ def plan(path: Path, made: TrainingPlan) -> Path:
         subtitle = f"Noise that meets ε = {target.epsilon:g} (ε ×2: twice that) at δ = {target.delta:g}; less is better.\n"
         _titles(axes, "What doubling buys", f"{subtitle}Hides {target.unit}; {target.trust} trust.", lines=2)
     return path
+
+
+BARS_MAX = 40
+_LABEL_MAX = 28
+
+
+def answer(path: Path, table: Answer, column: str, *, hides: str) -> Path:
+    """One number of a table over its groups: bars with their intervals, in the order of the answer, the first ``BARS_MAX``."""
+    shown = table.column(column)
+    numbers = [float(v) if isinstance(v, int | float) else math.nan for v in shown.values[:BARS_MAX]]
+    widths = [0.0 if w is None else w for w in (shown.half_widths or [0.0] * len(numbers))[:BARS_MAX]]
+    groups = [c for c in table.columns if c.half_widths is None]
+    labels = [_cut(" · ".join("NULL" if c.values[n] is None else str(c.values[n]) for c in groups)) for n in range(len(numbers))]
+    with _page(path, 7.0, max(2.2, 1.5 + 0.32 * len(numbers))) as axes:
+        places = list(range(len(numbers)))
+        error = {"ecolor": RED, "elinewidth": 1.6, "capsize": 3.5}
+        axes.barh(places, numbers, xerr=widths, height=0.66, color=SKY, error_kw=error)
+        axes.set_yticks(places, labels)
+        axes.set_ylim(max(len(numbers), 1) - 0.4, -0.6)
+        axes.axvline(0, color=GREY, linewidth=0.8)
+        axes.grid(visible=False, axis="y")
+        axes.tick_params(axis="y", length=0)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}".replace("-", "−") if abs(value) < 1e7 else f"{value:.3g}")
+        axes.set_xlabel(f"{_cut(column)} (lines: {100 * table.confidence:g} % intervals of the noise)")
+        cut = f", the first {len(numbers)} of {len(table)}" if len(table) > len(numbers) else ""
+        by = f" by {', '.join(_cut(c.name) for c in groups)}" if groups else ""
+        price = "" if table.price is None else f"ε = {table.price[0]:g}, δ = {table.price[1]:g}. "
+        _titles(axes, f"{_cut(column)}{by}{cut}", f"{price}Hides {hides}.")
+    return path
+
+
+def _cut(label: str) -> str:
+    """A label on one short line; what a plot would take for mathematics is not."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in label).split()).replace("$", r"\$")
+    return line if len(line) <= _LABEL_MAX else f"{line[: _LABEL_MAX - 1]}…"
 
 
 def drawn(path: Path, samples: Sequence[int], *, scale: float, title: str) -> Path:

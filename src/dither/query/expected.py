@@ -26,8 +26,10 @@ from typing import Final
 
 from dither.noise._rounding import down
 from dither.noise.weighted import GRID
-from dither.query.answer import QueryPlan, Slot, described
+from dither.query.answer import QueryPlan, Slot
 from dither.query.bounding import ROW, Bounded, Goal, Law, bounding, look_plan
+from dither.query.expr import Expr
+from dither.query.question import Aggregate
 from dither.query.tree import deviation
 
 TRIED: Final = (1, 10, 100)
@@ -64,7 +66,7 @@ def expected(plan: QueryPlan) -> tuple[Expected, ...]:
             measured = [(rows, found[position]) for rows, found in tried]
             for n, weights in slot.reads:
                 errors = tuple(Error(rows=rows or _rows(b), half_width=_half_width(b, weights)) for rows, b in measured)
-                made[n] = _made(plan, n, slot, measured[0][1], errors, chosen=tried[0][0] is None)
+                made[n] = _made(plan, n, slot, measured[-1][1], errors, chosen=tried[0][0] is None)
     for n, counted, goal in plan.trees:
         assert counted.tree is not None
         levels, tried = counted.tree.levels, _tried(goal)
@@ -72,7 +74,7 @@ def expected(plan: QueryPlan) -> tuple[Expected, ...]:
         errors = tuple(
             Error(rows=rows or _rows(found[0]), half_width=1.96 * found[0].noise_std * worst / ROW, ranks=True) for rows, found in tried
         )
-        made[n] = _made(plan, n, None, tried[0][1][0], errors, chosen=tried[0][0] is None)
+        made[n] = _made(plan, n, None, tried[-1][1][0], errors, chosen=tried[0][0] is None)
     return tuple(made[n] for n in sorted(made))
 
 
@@ -88,7 +90,22 @@ def _made(plan: QueryPlan, n: int, slot: Slot | None, bounded: Bounded, errors: 
     aggregate = plan.question.aggregates[n]
     units = slot is not None and slot.counted.measure.kind == "units"
     one = plan.unit.key is None or (units and plan.goal is not None and plan.goal.groups == 1)  # a unit counts once at most
-    return Expected(what=described(aggregate), law=bounded.law, chosen=chosen or one, errors=errors[:1] if one else errors)
+    return Expected(what=_said(aggregate), law=bounded.law, chosen=chosen or one, errors=errors[:1] if one else errors)
+
+
+def _said(aggregate: Aggregate) -> str:
+    """An aggregate as its query says it: without the clamps that the binder puts around what is summed."""
+    name = {"rows": "COUNT", "count": "COUNT", "units": "COUNT", "sum": "SUM", "quantiles": "QUANTILES"}[aggregate.kind]
+    inside = {"rows": "*", "units": "DISTINCT unit"}.get(aggregate.kind)
+    return f"{name}({inside or (_bare(aggregate.arg) if aggregate.arg is not None else '')})"
+
+
+def _bare(expr: Expr) -> str:
+    while expr.op in ("clamp", "cast_float"):
+        expr = expr.args[0]
+    if expr.op in ("add", "sub") and expr.args[1].op == "lit" and isinstance(expr.args[1].value, int | float):
+        return f"{_bare(expr.args[0])} {'+' if expr.op == 'add' else '-'} {expr.args[1].value:g}"
+    return str(expr)
 
 
 def _goals(goal: Goal) -> list[tuple[int | None, Goal]]:
