@@ -28,9 +28,10 @@ from sqlglot import exp
 
 from dither.core import checks
 from dither.core.errors import InputError, UnknownNameError
+from dither.query.bind_asking import Asking, Node
 from dither.query.bind_outputs import Aggregates, Needs
 from dither.query.bind_rows import Env, Scope, aliases_of, base, fresh, named_values, scope_of, unit_word, with_parts
-from dither.query.bind_values import Asking, Node, Values, bare, holds_aggregate
+from dither.query.bind_values import Values, bare, holds_aggregate
 from dither.query.bind_within import Grouped, answer_below, group_nodes, rows_only, standing, subquery, unaliased
 from dither.query.expr import Expr, call, col, columns_of
 from dither.query.facts import Catalog, Type, Value

@@ -16,8 +16,9 @@ from typing import Final
 from sqlglot import exp
 
 from dither.core.errors import InputError
+from dither.query.bind_asking import Asking, Node
 from dither.query.bind_rows import Scope, resolver, unit_word
-from dither.query.bind_values import KNOWN, Asking, Node, Values, bare, holds_aggregate
+from dither.query.bind_values import KNOWN, Values, bare, holds_aggregate
 from dither.query.bind_within import as_number
 from dither.query.expr import Expr, call, col, columns_of, lit, substitute
 from dither.query.question import Aggregate, AggregateKind

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 from sqlglot import exp
 
 from dither.core.errors import DitherError, UnknownNameError
-from dither.query.bind_values import Asking, Node, Values, chain, holds_aggregate
+from dither.query.bind_asking import Asking, Node
+from dither.query.bind_values import Values, chain, holds_aggregate
 from dither.query.expr import Expr, call, col, columns_of
 from dither.query.facts import Table, Value
 from dither.query.question import Extend, Filter, JoinPublic, PerUnit, Rows, Scan

@@ -13,6 +13,7 @@ from typing import Final, cast
 from sqlglot import exp
 
 from dither.core.errors import UnknownNameError
+from dither.query.bind_asking import Asking, Node
 from dither.query.bind_rows import (
     Answer,
     Env,
@@ -32,7 +33,7 @@ from dither.query.bind_rows import (
     unknown,
     with_parts,
 )
-from dither.query.bind_values import Asking, Node, Values, bare, holds_aggregate, is_aggregate, is_raw
+from dither.query.bind_values import Values, bare, holds_aggregate, is_aggregate, is_raw
 from dither.query.expr import Expr, call, col, columns_of, lit
 from dither.query.question import Extend, Filter, PerUnit, PerUnitKind, Rows
 from dither.query.refusals import cut
