@@ -40,7 +40,7 @@ from dither.query.facts import Value
 from dither.query.question import Aggregate, Question
 from dither.query.result import Answer, Lost, ResultColumn
 from dither.query.semantics import evaluate
-from dither.query.tree import FAN, Tree, consistent, quantiles, tree_of
+from dither.query.tree import FAN, Tree, consistent, quantiles, tree_of, with_nodes
 
 Key: TypeAlias = tuple[Value, ...]
 Floats: TypeAlias = NDArray[np.float64]
@@ -344,16 +344,15 @@ def _quantiles(run: _Run, numbers: _Numbers, n: int, counted: Counted, goal: Goa
     chosen = run.bounds(cells, goal, {counted.measure.name: counted})
     bounded = chosen.for_groups(max(len(keys), 1) * FAN).measures[0]
     (totals,) = cells.totals(counted, bounded.norm, bounded.limit)
-    starts = [0, *np.cumsum(tree.sizes).tolist()]
     place = {key: i for i, key in enumerate(keys)}
-    exact = np.zeros((len(keys), tree.nodes), dtype=np.int64)
+    exact = np.zeros((len(keys), tree.sizes[-1]), dtype=np.int64)
     for row, total in zip(cells.groups(), totals.tolist(), strict=True):
-        at = place.get(row[:-2])
+        at = place.get(row[:-1])
         if at is not None:
-            exact[at, starts[cast("int", row[-2])] + cast("int", row[-1])] = total
+            exact[at, cast("int", row[-1])] = total
     found = [np.empty((0, len(q.aggregates[n].levels)))] * 2
     if keys:
-        leaves = consistent(run.noisy(bounded, exact), tree)
+        leaves = consistent(run.noisy(bounded, with_nodes(exact, tree)), tree)
         found = list(quantiles(leaves, tree, q.aggregates[n].levels, bounded.noise_std))
     for k, name in enumerate(q.aggregates[n].names(n)):
         numbers.add(name, found[0][:, k], found[1][:, k])
@@ -484,11 +483,19 @@ def _computed(
             moving = sorted({k for c in used if c in numbers.weights for k in numbers.weights[c]}) if n < told else []
             tried = [(None, 0), *((k, s) for k in moving for s in (1, -1))]
             told_columns = {c: [v for k, s in tried for v in (groups[c] if c in groups else numbers.values(c, k, s))] for c in used}
-            values = source.compute(expr, told_columns) if used else [evaluate(expr, {})] * count
-            found.append(values[:count])
-            width = _spread(values, count, len(moving)) if moving and expr.type in ("int", "float") else None
+            inner = _unclamped(expr) if moving else expr
+            values = source.compute(list(dict.fromkeys((expr, inner))), told_columns) if used else [[evaluate(expr, {})] * count]
+            found.append(values[0][:count])
+            width = _spread(values[-1], count, len(moving)) if moving and expr.type in ("int", "float") else None
         widths.append(width)
     return found, widths
+
+
+def _unclamped(expr: Expr) -> Expr:
+    """What stands in a clamp: a number that was moved to the end of its range is off by as much as it was before."""
+    while expr.op == "clamp":
+        expr = expr.args[0]
+    return expr
 
 
 def _spread(values: Sequence[Value], count: int, moved: int) -> tuple[float | None, ...]:

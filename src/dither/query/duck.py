@@ -43,7 +43,7 @@ from dither.query.facts import Table, Type, Value
 from dither.query.question import Group, Rows
 from dither.query.reader import UNIT, Reader, View, enum, listed
 from dither.query.source import Engine, Mark, Place, place_of
-from dither.query.tree import Tree
+from dither.query.tree import FAN, Tree
 
 CELL_MAX: Final = 2**49
 """What a cell holds is held within this, so that squares of 2²⁶ of them fit a HUGEINT."""
@@ -148,20 +148,36 @@ class Cells:
 
     def _norm(self, counted: Counted, norm: Norm) -> str:
         """A unit's norm, squared if it is l2."""
+        if counted.tree is not None:  # of a unit; a row's is the same for all
+            if norm == "l1":
+                return f"sum(n) * {ROW * counted.tree.levels}"
+            return f"(sum(q) + sum(n * n)) * {ROW**2}" if counted.tree.levels > 1 else f"sum(q) * {ROW**2}"
         if counted.measure.kind == "units" and self.unit:
             return f"CAST(count(*) AS HUGEINT) * {ROW if norm == 'l1' else ROW**2}"
         parts = [f"abs({v})" if norm == "l1" else f"CAST({v} AS HUGEINT) * {v}" for v in self.values(counted)]
         return f"sum({' + '.join(parts)})" if self.unit else f"CAST({' + '.join(parts)} AS HUGEINT)"
+
+    def _nodes(self, counted: Counted) -> str:
+        """The nodes above the leaves of a tree: how many rows, and the squares of the leaves, added up."""
+        assert counted.tree is not None
+        (held,) = self.columns[counted]
+        leaf = f"least({held}, {CELL_MAX // ROW})"
+        by = ", ".join([UNIT, *self.keys[:-1]])
+        made = f"sum({leaf}) AS n, sum(CAST({leaf} AS HUGEINT) * {leaf}) AS q"
+        return f"(SELECT {by}, leaf // {FAN} AS node, {made} FROM {self.source} GROUP BY ALL)"
 
     def _measured(self, wanted: Sequence[tuple[Counted, Norm]]) -> None:
         """Each unit's norms, kept beside the cells."""
         missing = [w for w in dict.fromkeys(wanted) if w not in self.norms]
         if not missing:
             return
+        source = self.source
+        if missing[0][0].tree is not None:
+            source = self._nodes(missing[0][0])
         made = ", ".join(f"{self._norm(c, n)} AS s{i}" for i, (c, n) in enumerate(missing))
         if self.unit:
             name = f"{self.source}_n{len(self.tables)}"
-            self.engine.rows(f"CREATE TEMP TABLE {name} AS SELECT {UNIT}, {made} FROM {self.source} GROUP BY {UNIT}")
+            self.engine.rows(f"CREATE TEMP TABLE {name} AS SELECT {UNIT}, {made} FROM {source} GROUP BY {UNIT}")
             self.tables.append(name)
         else:
             name = f"(SELECT {made} FROM {self.source})"
@@ -376,14 +392,17 @@ class Source:
             self._prune()
             return found
 
-    def compute(self, expr: Expr, columns: Mapping[str, Sequence[Value]]) -> list[Value]:
-        """An expression over columns of values that may be known: row by row, in the order that is given."""
-        kinds = {str(c.value): DUCKDB_TYPES[c.type] for c in _leaves(expr)}
+    def compute(self, exprs: Sequence[Expr], columns: Mapping[str, Sequence[Value]]) -> list[list[Value]]:
+        """Expressions over columns of values that may be known: row by row, in the order that is given."""
+        kinds = {str(c.value): DUCKDB_TYPES[c.type] for e in exprs for c in _leaves(e)}
         held = ", ".join(f"unnest(CAST(${n + 1} AS {kinds[name]}[])) AS c{n}" for n, name in enumerate(columns))
         place = {name: f"c{n}" for n, name in enumerate(columns)}
-        value = written.sql(expr, "duckdb", place.__getitem__)
-        sql = f"SELECT {value} FROM (SELECT {held}, unnest(range(len(CAST($1 AS {kinds[next(iter(columns))]}[])))) AS place) ORDER BY place"
-        return [row[0] for row in self._engine.rows(sql, [list(v) for v in columns.values()])]
+        made = ", ".join(written.sql(e, "duckdb", place.__getitem__) for e in exprs)
+        size = len(next(iter(columns.values())))
+        found = self._engine.rows(
+            f"SELECT {made} FROM (SELECT {held}, unnest(range({size})) AS place) ORDER BY place", list(columns.values())
+        )
+        return [list(values) for values in zip(*found, strict=True)]
 
     def _made_cells(
         self,
@@ -403,23 +422,16 @@ class Source:
         if tree is not None:
             inner.append(f"{tree.leaf(view.of(_value(next(iter(wanted)))))} AS leaf")
             conditions.append("leaf IS NOT NULL")
-            names += ["level", "node"]
+            names.append("leaf")
         # what a row is looked at for is written out again in each measure: the engine computes it once
         carried = f"SELECT *, {', '.join(inner)} FROM ({view.sql})" if inner else view.sql
         source = f"({carried}) WHERE {' AND '.join(conditions)}" if conditions else f"({carried})"
+        by = [*([UNIT] if view.unit else []), *names]
         if tree is not None:
-            own = [*([UNIT] if view.unit else []), *names[:-2]]
-            levels = ", ".join(f"({n}, {4 * (tree.levels - n - 1)})" for n in range(tree.levels))
-            leaves = f"SELECT {', '.join([*own, 'leaf', 'count(*) AS n'])} FROM {source} GROUP BY ALL"
-            sql = (
-                f"SELECT {', '.join([*own, 'level', 'leaf >> shift AS node', 'CAST(sum(n) AS BIGINT) AS m0'])} "
-                f"FROM ({leaves}), (VALUES {levels}) AS t(level, shift) GROUP BY ALL"
-            )
             held = dict.fromkeys(needed, "m0")
-        else:
-            by = [*([UNIT] if view.unit else []), *names]
-            sql = f"SELECT {', '.join([*by, *(f'{s} AS {n}' for s, n in held.items())]) or '1 AS one'} FROM {source}"
-            sql += f" GROUP BY {', '.join(by)}" if view.unit else ""
+        sql = f"SELECT {', '.join([*by, *(f'{s} AS {n}' for s, n in held.items())]) or '1 AS one'} FROM {source}"
+        if by and (view.unit or tree is not None):
+            sql += f" GROUP BY {', '.join(by)}"
         if not view.unit:
             return Cells(self._engine, f"({sql})", tuple(names), unit=False, held=held, columns={})
         self._made += 1
@@ -478,7 +490,7 @@ def _value(counted: Counted) -> Expr:
 
 def _columns(counted: Counted, view: View) -> tuple[str, ...]:
     if counted.tree is not None:
-        return ("n",)
+        return ("count(*)",)
     return counted.columns("" if counted.arg is None else f"({view.of(counted.arg)})", unit=view.unit)
 
 

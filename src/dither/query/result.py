@@ -270,7 +270,7 @@ def _column(value: Mapping[str, Any]) -> ResultColumn:
         raise ValueError
     widths = value.get("half_widths")
     return ResultColumn(
-        name=checks.text("name", value["name"], limit=100_000),
+        name=checks.instance("name", value["name"], str, "a text"),
         type=kind,
         values=tuple(_typed(v, kind) for v in value["values"]),
         half_widths=None if widths is None else tuple(_number(w) for w in widths),

@@ -1,17 +1,19 @@
 """Quantiles from a tree of noisy counts over the range of a value.
 
-The range is cut into equal leaves, sixteen to each node above, up to three levels; every level of every group is counted with noise. A
-row counts once on each level, so a unit's vector over all nodes is bounded as any other, by its norm. Counts that ought to agree are
-made to (weighted averages upward, differences spread downward), a running count is read off, and a quantile is where it crosses its
-share of the whole, between the edges of a leaf in proportion. All of this follows the noisy counts alone and costs nothing.
+The range is cut into at most 4096 equal leaves, 64 to each node above; leaves and nodes of every group are counted with noise. A row counts
+once on each level, and a unit's vector over all of them is bounded as any other, by its norm: the leaves are scaled, the nodes are sums
+of scaled leaves. Counts that ought to agree are made to (weighted averages upward, differences spread downward), a running count is
+read off, and a quantile is where it crosses its share of the whole, between the edges of a leaf in proportion. All of this follows from
+the noisy counts alone and costs nothing.
 
-Of one such tree every quantile is had, and the error does not grow with the range: the exponential mechanism over ranks
-(``noise.Quantiles``) needs a bound on the rows of a unit in L1, where scaling in L2 needs about its square root here, and its ε for each
-level of quantiles. At 1 M rows, ε = 1, five quantiles of 500 wide values: 0.1 % of the ranks by tree, 0.5 % by exponential mechanism.
+All quantiles of a value are had from one such tree, whose error hardly depends on how many there are, and a unit's many rows
+are bounded by scaling in L2. The exponential mechanism over ranks (``noise.Quantiles``) would need one row of each unit, or its ε for as
+many as a unit may have, and its ε again for each level of quantiles.
 
 Guarantee:
-    For add/remove neighbours the vector of all nodes of all groups moves by at most the bound in the norm of the measure, by
-    ``bounding.scaled``; the event is that of the measure's own mechanism. The rest is post-processing.
+    Scaled leaves are whole numbers v' with |v'| ≤ |v|·C/N, N being the norm of all nodes and leaves of the unit or more. A node's v' is the
+    sum of its leaves', so |v'| ≤ |v|·C/N holds for it too, and the norm of the whole vector is at most C. The event is that of the
+    measure's own mechanism. The rest is post-processing.
 Edge cases:
     No rows, or noise above the counts: an answer within the range all the same, and never a NaN. Values outside of the range count in
     the first or last leaf. Whole numbers of few values have a leaf each, and the answer is one of them.
@@ -33,7 +35,7 @@ from numpy.typing import NDArray
 
 from dither.query.facts import Type
 
-FAN = 16
+FAN = 64
 LEAVES_MAX = 4096
 
 Floats = NDArray[np.float64]
@@ -41,7 +43,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The range of a value cut into leaves: ``levels`` levels, 16 nodes on the first, 16 times as many on each that follows."""
+    """The range of a value cut into leaves: ``levels`` levels, 64 nodes on the first, 64 times as many on the next."""
 
     low: float
     high: float
@@ -82,7 +84,7 @@ def tree_of(low: float, high: float, kind: Type) -> Tree:
     """The tree for a value of that range.
 
     >>> tree_of(0, 500, "float").levels, tree_of(0, 120, "int").leaves
-    (3, 121)
+    (2, 121)
     """
     if kind == "int" and high - low < LEAVES_MAX:
         return Tree(float(low), float(high), int(high) - int(low) + 1, whole=True)
@@ -92,11 +94,23 @@ def tree_of(low: float, high: float, kind: Type) -> Tree:
 # ------------------------------------------------------------------------------------------------ counts that agree
 
 
+def with_nodes(leaves: NDArray[np.int64], tree: Tree) -> NDArray[np.int64]:
+    """The counts of all nodes and leaves, level by level from the top: one row for each group; ``leaves`` as many as the last level has.
+
+    >>> with_nodes(np.ones((1, 4096), dtype=np.int64), tree_of(0, 500, "float"))[0, [0, 63, 64]].tolist()
+    [64, 64, 1]
+    """
+    found = [leaves]
+    for _ in range(tree.levels - 1):
+        found.insert(0, found[0].reshape(len(leaves), -1, FAN).sum(axis=2))
+    return np.concatenate(found, axis=1)
+
+
 def consistent(counts: Floats, tree: Tree) -> Floats:
     """The leaves' counts, one row for each group, from noisy counts of all nodes, level by level from the top.
 
     >>> tree = tree_of(0, 15, "int")
-    >>> float(consistent(np.arange(16.0).reshape(1, 16), tree)[0, 3])
+    >>> float(consistent(np.arange(64.0).reshape(1, 64), tree)[0, 3])
     3.0
     """
     groups, starts = counts.shape[0], np.cumsum((0, *tree.sizes))

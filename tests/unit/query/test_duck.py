@@ -12,6 +12,7 @@ import pytest
 from dither.core.errors import DitherError, InputError, UnknownNameError
 from dither.core.units import PrivacyUnit
 from dither.noise.weighted import GRID, unit_weight
+from dither.query import semantics
 from dither.query.bounding import ROW, LookItem, Measure, norms_of, scaled
 from dither.query.duck import Counted, Source, _bin, open_source, root
 from dither.query.expr import call, col, lit
@@ -621,32 +622,38 @@ def test_a_unit_of_many_keys_gives_to_few():
 
 
 @pytest.mark.parametrize("unit", [True, False])
-def test_a_tree_counts_each_row_once_on_each_level(unit):
+@pytest.mark.parametrize("kind", ["float", "int"])
+def test_a_tree_is_bounded_with_all_of_its_nodes(unit, kind):
     table = EVENTS if unit else ROWS_TABLE
-    rows = [(n % 7, "Pune", "a", -10 + n * 0.11) for n in range(1000)]
-    tree = tree_of(-10, 100, "float")
-    counted = Counted(measure=Measure(name="q", kind="sum", low=0, high=3 * ROW), arg=AMOUNT, tree=tree)
+    rows = [(n % 7, "Pune" if n % 3 else "Goa", "a", -10 + n * 0.11) for n in range(1000)]
+    arg = AMOUNT if kind == "float" else call("cast_int", call("clamp", AMOUNT, lit(0.0), lit(20.0)))
+    tree = tree_of(-10, 100, "float") if kind == "float" else tree_of(0, 20, "int")
+    counted = Counted(measure=Measure(name="q", kind="sum", low=0, high=tree.levels * ROW), arg=arg, tree=tree)
     cells = open_source((table, frame(rows))).cells(Scan(table=table, alias="e"), table.unit, (BY_CITY,), (counted,))
-    totals = told(cells, counted, "l1", 2**40)
-    for level, size in enumerate(tree.sizes):
-        held = {k: v[0] for k, v in totals.items() if k[1] == level}
-        assert sum(held.values()) == 1000 * ROW
-        assert all(0 <= k[2] < size for k in held)
-    leaves = {k[2]: v[0] // ROW for k, v in totals.items() if k[1] == 2}
-    expected = {}
-    for *_, amount in rows:
-        leaf = min(math.floor((amount + 10) * (4096 / 110)), 4095)
-        expected[leaf] = expected.get(leaf, 0) + 1
-    assert leaves == expected
     made = {}
-    for number, (user, *_, amount) in enumerate(rows):
-        leaf = min(math.floor((amount + 10) * (4096 / 110)), 4095)
+    for number, (user, city, _, amount) in enumerate(rows):
+        value = amount if kind == "float" else semantics.evaluate(arg, {"amount": amount})
+        leaf = min(math.floor((amount + 10) * (4096 / 110)), 4095) if kind == "float" else value
         held = made.setdefault(user if unit else number, {})
-        for level in range(3):
-            key = ("Pune", level, leaf >> (4 * (2 - level)))
-            held.setdefault(key, [0])[0] += ROW
-    for norm, limit in (("l1", 900), ("l2", 900), ("l2", 20_000)):
-        assert told(cells, counted, norm, limit) == bounded(made, norm, limit)
+        held[city, leaf] = held.get((city, leaf), 0) + 1
+    for norm, limit in (("l1", 900), ("l2", 900), ("l2", 20_000), ("l1", 2**40), ("l2", 2**40)):
+        totals = {}
+        for held in made.values():
+            nodes = {}
+            for (city, leaf), n in held.items():
+                nodes[city, leaf // 64] = nodes.get((city, leaf // 64), 0) + n * ROW
+            levels = [[n * ROW for n in held.values()], list(nodes.values())][: tree.levels]
+            (size,) = norms_of(
+                np.array([v for level in levels for v in level], dtype=object), np.zeros(sum(map(len, levels)), int), 1, norm
+            )
+            mine = {k: n * ROW if size <= limit else n * ROW * limit // size for k, n in held.items()}
+            above = {}
+            for (city, leaf), v in mine.items():
+                totals[city, leaf] = totals.get((city, leaf), 0) + v
+                above[city, leaf // 64] = above.get((city, leaf // 64), 0) + v
+            both = [*mine.values(), *(above.values() if tree.levels > 1 else ())]
+            assert (sum(both) if norm == "l1" else math.sqrt(sum(v * v for v in both))) <= limit
+        assert {k: v[0] for k, v in told(cells, counted, norm, limit).items()} == totals
 
 
 def test_roots_are_exact():
