@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dither.core.errors import InputError
 from dither.query import semantics
 from dither.query.compile import read, sql
 from dither.query.dialects import DIALECTS
@@ -69,6 +70,11 @@ def inside(expr, value):
     return ranged and (expr.values is None or value in expr.values)
 
 
+def written(expr):
+    """Whether PostgreSQL has it: all but the text of a float, of which it sometimes gives one digit more, and which is refused."""
+    return not (expr.op == "cast_text" and expr.args[0].type == "float" and columns_of(expr)) and all(written(a) for a in expr.args)
+
+
 def check(execute, expr, dialect, types, *, exact):
     text = sql(expr, dialect)
     kind = "typeof" if dialect == "duckdb" else "pg_typeof"
@@ -111,13 +117,19 @@ def test_postgres_gives_what_the_oracle_gives(elephant):
     assert elephant.execute(f"SELECT {', '.join(COLUMNS)} FROM clean ORDER BY n").fetchall() == [tuple(r.values()) for r in CLEAN]
     for seed in range(600):
         expr, _ = made(Random(seed))
+        if not written(expr):
+            with pytest.raises(InputError, match="a float has no text"):
+                sql(expr, "postgres")
+            continue
         check(elephant.execute, expr, "postgres", POSTGRES, exact=False)  # a float within two places of the largest is the largest
 
 
 def conditions(first, count):
     for seed in range(first, first + count):
         maker = Maker(Random(seed))
-        yield maker.make("bool", 3), maker.make(maker.pick(TYPES), 3)
+        found = maker.make("bool", 3), maker.make(maker.pick(TYPES), 3)
+        if all(written(expr) for expr in found):
+            yield found
 
 
 def filters_and_groups(execute, dialect, first, count):

@@ -93,7 +93,7 @@ def test_unknown_dialects_are_named():
 
 
 def test_a_float_has_no_common_text_on_some_engines():
-    for dialect in ("spark", "bigquery", "snowflake"):
+    for dialect in ("postgres", "spark", "bigquery", "snowflake"):
         with pytest.raises(InputError, match=f"On {dialect} a float has no text that is the same as elsewhere"):
             sql(call("cast_text", X), dialect)
 
