@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import click
@@ -28,3 +30,20 @@ class Map(click.Group):
 def json_option(command: Command) -> Command:
     """Add ``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Write JSON.")(command)
+
+
+class Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
+    """A decimal or a fraction, exact: what is typed is what is written into the book."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own types
+        """The number that was typed."""
+        if not isinstance(value, str):
+            return value
+        if re.fullmatch(r"[0-9]{1,20}/[1-9][0-9]{0,19}", value):
+            return Fraction(value)
+        try:
+            return float(value)
+        except ValueError:
+            return self.fail(f"{value[:60]!r} is not a number such as 0.5, 1e-6 or 1/3.", param, ctx)

@@ -21,7 +21,7 @@ import click
 
 from dither.app import ledger_pages as pages
 from dither.app import text
-from dither.app.groups import Command, Map, json_option
+from dither.app.groups import Command, Map, Number, json_option
 from dither.core.errors import InputError, TamperError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -122,23 +122,7 @@ def _show(lines: Sequence[str]) -> None:
     text.show("\n".join(lines))
 
 
-class _Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer releases of click only
-    """A decimal or a fraction, exact: what is typed is what is written into the book."""
-
-    name = "number"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's own types
-        if not isinstance(value, str):
-            return value
-        if re.fullmatch(r"[0-9]{1,20}/[1-9][0-9]{0,19}", value):
-            return Fraction(value)
-        try:
-            return float(value)
-        except ValueError:
-            return self.fail(f"{value[:60]!r} is not a number such as 0.5, 1e-6 or 1/3.", param, ctx)
-
-
-NUMBER = _Number()
+NUMBER = Number()
 
 
 class _Moment(click.ParamType):  # type: ignore[type-arg]  # as above

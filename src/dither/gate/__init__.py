@@ -2,7 +2,7 @@
 
 >>> from dither import gate
 >>> gate.engine_names()
-('measure',)
+('measure', 'sql')
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pydantic import Field, ValidationError
 
@@ -35,12 +35,14 @@ from dither.gate.engines import Facts, Request
 from dither.gate.wording import Strict, sentences
 from dither.ledger.terms import unit_to_dict
 from dither.query.answer import QueryPlan, answer, plan_question
-from dither.query.bind import ask
 from dither.query.duck import Source, open_source
 from dither.query.expr import Expr, call, col, lit
 from dither.query.facts import Catalog, Column, Table, Value
 from dither.query.question import Filter, Question, Rows, Scan
 from dither.query.result import Answer
+
+if TYPE_CHECKING:
+    from dither.query.bind import Asked
 
 OPEN_MAX: Final = 4
 _FORMAT: Final = 1
@@ -118,7 +120,7 @@ def plan(request: Request, dataset: Facts) -> SqlPlan:
         given = Fields.model_validate(request.fields)
     except ValidationError as error:
         raise InputError(next(sentence for _, _, sentence in sentences(error, Fields))) from None
-    asked = ask(given.sql, catalog(dataset))
+    asked = _asked(given.sql, catalog(dataset))
     if asked.question.unit.dataset != dataset.name:
         raise InputError(
             f"The query is about dataset {shown(asked.question.unit.dataset)}: expected {shown(dataset.name)}, as the request says."
@@ -127,16 +129,31 @@ def plan(request: Request, dataset: Facts) -> SqlPlan:
     question = replace(asked.question, rows=_within(asked.question.rows, dataset, blocks)) if blocks else asked.question
     epsilon = _one("epsilon", given.epsilon, asked.options.epsilon)
     if epsilon is None:
-        raise InputError("The query has no price: expected epsilon, as a field of the request or in its OPTIONS.")
+        raise InputError("The query has no price: give an epsilon, such as 0.5, with the request or in the query's OPTIONS.")
+    delta = _one("delta", given.delta, asked.options.delta) or 0.0
+    private = [g.name for g in question.groups if g.keys is None]
+    if private and not delta:
+        raise InputError(
+            f"GROUP BY {shown(private[0])[1:-1]} needs a delta: its keys are private, and which of them may be shown is decided with a chance "
+            f"of delta to fail. Give one such as delta = 1e-6, or declare the values of {shown(private[0])[1:-1]} if they are public."
+        )
     inner = plan_question(
         _planned(question, dataset, blocks),
         epsilon=epsilon,
-        delta=_one("delta", given.delta, asked.options.delta) or 0.0,
+        delta=delta,
         rows_max=given.rows_per_unit,
         groups_max=_one("groups_per_unit", given.groups_per_unit, asked.options.max_groups_contributed),
         rows_per_group_max=_one("rows_per_group", given.rows_per_group, asked.options.max_rows_per_group),
     )
     return SqlPlan(facts=dataset, sql=given.sql, blocks=blocks, inner=inner)
+
+
+def _asked(sql: str, tables: Catalog) -> Asked:
+    try:
+        from dither.query.bind import ask  # noqa: PLC0415 - needs an extra, which other engines do without
+    except ImportError:
+        raise MissingExtraError("SQL", "sql") from None
+    return ask(sql, tables)
 
 
 def _one(name: str, given: Any, told: Any) -> Any:  # noqa: ANN401 - two numbers of one kind, or None
@@ -322,4 +339,4 @@ class SqlRelease(Release[Any]):
 def dataset_of(sql: str, datasets: Iterable[Facts]) -> str:
     """Which dataset a query is about."""
     known = [f for f in datasets if f.through is None]
-    return ask(sql, Catalog.of(*map(_table, known))).question.unit.dataset
+    return _asked(sql, Catalog.of(*map(_table, known))).question.unit.dataset

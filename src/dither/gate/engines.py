@@ -226,7 +226,7 @@ def engine(name: object) -> Engine:
     'dither.gate.measure'
     >>> engine("measures")
     Traceback (most recent call last):
-    dither.core.errors.UnknownNameError: Unknown engine 'measures': expected one of measure.
+    dither.core.errors.UnknownNameError: Unknown engine 'measures': expected one of measure, sql.
     """
     if not isinstance(name, str):
         raise UnknownNameError("engine", name, engine_names())
