@@ -316,8 +316,9 @@ def _approx(event: ev.ApproxDp, moves: int) -> Price:
 
 def _for_one_unit(moves: int) -> NotPriceableError:
     return NotPriceableError(
-        f"A part of this event, ApproxDp(…, one_unit=True), is proved for one unit only, together with what stands beside it, so it has no "
-        f"price for {moves:,} units or moves at once: expected one; a histogram with Laplace noise has a price for groups."
+        "A part of this event, ApproxDp(…, one_unit=True), is proved for one unit only, together with what stands beside it, so it has "
+        f"no price for {moves:,} units or moves at once: expected one. A histogram with Laplace noise whose units move one count each has "
+        "a price for groups."
     )
 
 

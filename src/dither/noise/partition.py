@@ -152,9 +152,10 @@ class StableHistogram:
     Guarantee:
         For one unit more or less, with δ₁ = P(noise ≥ threshold − units_min) the chance of a group that would not be
         there at all: for Laplace noise ``Repeat(ApproxDp(1/noise_scale, δ₁), groups_max)``, which is exactly as tight as
-        its noise and holds for several units together, too; for Gaussian noise a ``Sequence`` of
+        its noise and holds for several units together, too, if each moves one count; for Gaussian noise a ``Sequence`` of
         ``Repeat(DiscreteGaussian(noise_scale), groups_max)`` and ``ApproxDp(0, delta, one_unit=True)``, with delta =
         1 − (1 − δ₁)^groups_max: k units in one new group show it with more than k·δ₁, so a price for k units is refused.
+        It is refused as well where a unit moves several counts (``one_unit`` then marks the event): k units may share them out.
         Under ``replace`` twice as many counts move, half of them down: as many ``PureDp(1/noise_scale)``, resp. noises, more.
         Precondition: counts are of distinct units, each in at most ``groups_max`` groups.
 
@@ -251,7 +252,7 @@ class StableHistogram:
         if self.noise == "gaussian":
             return Sequence((_times(DiscreteGaussian(self.noise_scale), touched), ApproxDp(0.0, self.delta, one_unit=True)))
         epsilon = up(1 / Fraction(self.noise_scale))
-        entered = _times(ApproxDp(epsilon, self.delta_each), self.groups_max)
+        entered = _times(ApproxDp(epsilon, self.delta_each, one_unit=touched > 1), self.groups_max)
         left = touched - self.groups_max
         return entered if not left else Sequence((entered, _times(PureDp(epsilon), left)))
 
@@ -346,7 +347,8 @@ class OptimalPartitionSelection:
     @property
     def event(self) -> Event:
         """What the whole selection costs."""
-        return _times(ApproxDp(self.epsilon_each, self.delta_each), _touched(self.groups_max, self.neighbors))
+        touched = _touched(self.groups_max, self.neighbors)
+        return _times(ApproxDp(self.epsilon_each, self.delta_each, one_unit=touched > 1), touched)
 
     def measure(self, counts: Mapping[K, int], rng: Rng | None = None) -> Noisy[tuple[K, ...]]:
         """The groups to show, in order."""

@@ -160,7 +160,7 @@ def test_broken_histograms_are_caught(broken):
 
 def test_histogram_events_and_rules():
     mechanism = StableHistogram(noise="laplace", noise_scale=2.0, threshold=20, groups_max=3)
-    assert mechanism.event == Repeat(ApproxDp(0.5, tail("laplace", 2.0, 19)), 3)
+    assert mechanism.event == Repeat(ApproxDp(0.5, tail("laplace", 2.0, 19), one_unit=True), 3)
     assert 3 * tail("laplace", 2.0, 19) * 0.999 < mechanism.delta <= 3 * tail("laplace", 2.0, 19) * 1.001
     one = StableHistogram(noise="gaussian", noise_scale=2.0, threshold=20)
     assert one.event == Sequence((DiscreteGaussian(2.0), ApproxDp(0.0, one.delta, one_unit=True)))
@@ -199,11 +199,11 @@ def test_budgets_are_kept_and_nearly_used(epsilon, groups):
 def test_a_replaced_unit_moves_twice_as_many_groups():
     common = {"noise_scale": 2.0, "threshold": 20, "groups_max": 3, "neighbors": "replace"}
     laplace, gaussian = (StableHistogram(noise=noise, **common) for noise in ("laplace", "gaussian"))
-    assert laplace.event == Sequence((Repeat(ApproxDp(0.5, laplace.delta_each), 3), Repeat(PureDp(0.5), 3)))
+    assert laplace.event == Sequence((Repeat(ApproxDp(0.5, laplace.delta_each, one_unit=True), 3), Repeat(PureDp(0.5), 3)))
     assert gaussian.event == Sequence((Repeat(DiscreteGaussian(2.0), 6), ApproxDp(0.0, gaussian.delta, one_unit=True)))
     assert StableHistogram.for_gaussian(noise_std=2.0, delta=1e-6, neighbors="replace").event.events[0] == Repeat(DiscreteGaussian(2.0), 2)
     one = OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-5, neighbors="replace")
-    assert one.event == Repeat(ApproxDp(1.0, 1e-5), 2)
+    assert one.event == Repeat(ApproxDp(1.0, 1e-5, one_unit=True), 2)
 
 
 def test_the_event_of_laplace_noise_is_as_tight_as_the_noise():
@@ -242,6 +242,29 @@ def test_a_histogram_with_gaussian_noise_has_no_price_for_groups_of_units():
     # one mechanism as a whole: the chain of moves goes through its whole profile, e^ε − 1 times δ more for the second
     for whole in (Parallel((event, PureDp(0.5))), Subsample(event, Poisson(0.999))):
         assert loss(whole, group=2).delta(8.0).upper >= mechanism.keep_probability(2) * 0.998 - mechanism.delta
+
+
+def test_units_that_move_several_counts_each_have_no_price_together():
+    """Three units in two groups each may move three groups by two: at ε = 0 more than two groups by three."""
+
+    def told(*moves):
+        stays = [math.prod(p) for p in itertools.product(*[(math.exp(j) / (1 + math.exp(j)), 1 / (1 + math.exp(j))) for j in moves])]
+        turns = [math.prod(p) for p in itertools.product(*[(1 / (1 + math.exp(j)), math.exp(j) / (1 + math.exp(j))) for j in moves])]
+        return sum(max(0.0, p - q) for p, q in zip(stays, turns, strict=True))
+
+    assert told(2, 2, 2) > 1.015 * told(3, 3)
+    for mechanism in (
+        StableHistogram(noise="laplace", noise_scale=1.0, threshold=15, groups_max=2),
+        StableHistogram(noise="laplace", noise_scale=1.0, threshold=15, neighbors="replace"),
+        OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-6, groups_max=2),
+        OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-6, neighbors="replace"),
+    ):
+        assert loss(mechanism.event).epsilon(1e-4).upper < 3
+        with pytest.raises(NotPriceableError, match="one unit only"):
+            loss(mechanism.event, group=2)
+    assert loss(OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-6).event, group=2).epsilon(1e-4).upper == pytest.approx(
+        2.0, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
@@ -446,7 +469,7 @@ def test_certain_ends_are_certain():
 
 def test_optimal_events_and_rules():
     split = OptimalPartitionSelection.for_budget(epsilon=1.0, delta=1e-5, groups_max=3)
-    assert split.event == Repeat(ApproxDp(split.epsilon_each, split.delta_each), 3)
+    assert split.event == Repeat(ApproxDp(split.epsilon_each, split.delta_each, one_unit=True), 3)
     assert Fraction(split.epsilon_each) * 3 <= 1
     assert Fraction(split.delta_each) * 3 <= Fraction(1e-5)
     one = OptimalPartitionSelection(epsilon_each=1.0, delta_each=1e-5)
