@@ -67,7 +67,7 @@ def _shown(std: float, at: int) -> float:
 
 @lru_cache(maxsize=4096)
 def _any_shown(std: float, threshold: int, keys_max: int, grid: int) -> float:
-    """At least the chance that any key of one unit alone is shown, however it divides its weight (docs/proofs/weighted-selection.md)."""
+    """At least the chance that any key of one unit alone is shown, however it divides its weight (docs/proofs/weighted.md)."""
     edges = [grid * k // _PARTS for k in range(_PARTS + 1)]
     chances = [_shown(std, threshold - e) for e in edges]
     if chances[-1] >= 1:
@@ -113,7 +113,7 @@ class WeightedSelection:
     Reference:
         Gopi, Gulhane, Kulkarni, Shen, Shokouhi & Yekhanin 2020, Section 4 (weighted Gaussian); Swanberg, Desfontaines &
         Haney 2023, Theorem 3.2 (rounds); Desfontaines, Voss, Gipson & Mandayam 2022 (why δ divides in two parts):
-        docs/proofs/weighted-selection.md.
+        docs/proofs/weighted.md.
 
     >>> WeightedSelection.for_delta(noise_multiplier=4.0, delta=1e-6).measure({"a": 900 * GRID, "b": 3 * GRID}).value.keys()
     dict_keys(['a'])

@@ -28,6 +28,7 @@ from dither.core.units import neighbors as as_neighbors
 from dither.noise import DiscreteLaplaceMechanism, GaussianMechanism, LaplaceMechanism, gaussian_noise_multiplier, samplers
 from dither.noise._rounding import down, sqrt_up, up
 from dither.noise.weighted import WeightedSelection
+from dither.query.spread import spreads
 
 Norm: TypeAlias = Literal["l1", "l2"]
 Law: TypeAlias = Literal["laplace", "gaussian"]
@@ -41,6 +42,7 @@ _TOP = 48  # the look tells units of up to 2²⁴ rows apart
 _FINE = 24  # sums: values down to 2⁻¹² of the range's larger end
 _TYPICAL = 0.7  # the median group's share of the mean group, where groups are of uneven size
 _CONFIDENCE = 0.95
+_BLIND = 8  # rows, where the look shows nothing
 
 
 # ------------------------------------------------------------------------------------------------ what is to be measured
@@ -149,8 +151,13 @@ class Goal:
         return self.most(measure, "l1") is not None
 
     def norms(self) -> tuple[Norm, ...]:
-        """The norms worth thinking of: L2 only where a unit can be in several groups, and Gaussian noise is allowed."""
-        return ("l1",) if not self.delta or self.groups_each == 1 else ("l1", "l2")
+        """The norms worth thinking of: L2 where a unit can be in several groups, if Gaussian noise is allowed.
+
+        Where keys are private it is L2 alone: the noise of the selection is Gaussian, and Gaussians share a budget better than others.
+        """
+        if not self.delta or self.groups_each == 1:
+            return ("l1",)
+        return ("l2",) if self.groups is None else ("l1", "l2")
 
 
 def _root(square: int) -> int:
@@ -241,6 +248,10 @@ class Profile:
     edges: tuple[int, ...]
     counts: tuple[int, ...]
     noise_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.edges or len(self.counts) != len(self.edges):
+            raise checks.refuse("counts", f"{len(self.counts)} counts", f"{max(1, len(self.edges))} counts, one for each edge")
 
 
 def look_edges(goal: Goal, measure: Measure, norm: Norm) -> tuple[int, ...]:
@@ -388,74 +399,6 @@ def _rest(goal: Goal, look: Look | None) -> float:
     return goal.epsilon if look is None else down(Fraction(goal.epsilon) - Fraction(look.epsilon))
 
 
-# ------------------------------------------------------------------------------------------------ what a look tells
-
-
-@dataclass(frozen=True, slots=True)
-class _Spread:
-    """How many units have which norm, as far as the noise lets one see: ``norms`` ascending, ``units`` ≥ 0, ``mass`` in L1 steps."""
-
-    norms: NDArray[np.float64]
-    units: NDArray[np.float64]
-    mass: NDArray[np.float64]
-    hidden: float
-    """About how many units above the largest norm the noise may hide."""
-
-    def lost(self, limit: float) -> float:
-        """The share of the total that a bound takes away."""
-        total = float(self.mass.sum())
-        return float((self.mass * np.maximum(0.0, 1 - limit / self.norms)).sum()) / total if total else 0.0
-
-
-def _spread(measure: Measure, profile: Profile) -> _Spread:
-    """The profile without the bins that only hold noise; each bin as two points, so that a bound may lie between them."""
-    noisy = np.asarray(profile.counts, dtype=np.float64)
-    edges = np.asarray(profile.edges, dtype=np.float64)
-    units = _cleaned(noisy, profile.noise_scale)
-    below = np.concatenate(([edges[0] / math.sqrt(2)], edges[:-1]))
-    norms = np.stack([below**0.75 * edges**0.25, below**0.25 * edges**0.75], axis=1)
-    if measure.kind != "sum" and profile.norm == "l1":
-        rows = np.floor(edges / measure.row + 1e-9), np.floor(below / measure.row + 1e-9)
-        for k in np.flatnonzero((rows[0] <= 16) & (edges >= measure.row)).tolist():  # few whole numbers lie in the bin
-            inside = np.arange(rows[1][k] + 1, rows[0][k] + 1) * measure.row
-            norms[k] = inside.mean() if inside.size else edges[k]
-    flat, halves = norms.reshape(-1), np.repeat(units / 2, 2)
-    return _Spread(flat, halves, flat * halves, 3 * profile.noise_scale)
-
-
-def _cleaned(noisy: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
-    """Counts ≥ 0: nothing above the last bin that stands out of the noise, but for a tail that falls as the bins before it do."""
-    if not scale:
-        return np.maximum(noisy, 0.0)
-    seen = np.flatnonzero(noisy > scale * (math.log(noisy.size) + 2))
-    if not seen.size:
-        return np.zeros_like(noisy)
-    top = int(seen[-1])
-    units = np.where(np.arange(noisy.size) <= top, np.maximum(noisy, 0.0), 0.0)
-    before = units[top - 2] if top >= 2 else 0.0
-    fall = min(0.6, math.sqrt(units[top] / before)) if before > 0 else 0.5
-    for k in range(top + 1, noisy.size):
-        units[k] = min(units[top] * fall ** (k - top), scale)
-    return units
-
-
-def _coupled(spread: _Spread, first: _Spread) -> _Spread:
-    """The spread of L2 norms with the L1 mass of the units that have the same rank by L1 norm."""
-    if not spread.units.sum() or not first.units.sum():
-        return spread
-    ranks = np.concatenate(([0.0], np.cumsum(first.units) / first.units.sum()))
-    mass = np.concatenate(([0.0], np.cumsum(first.mass)))
-    wanted = np.concatenate(([0.0], np.cumsum(spread.units) / spread.units.sum()))
-    return replace(spread, mass=np.diff(np.interp(wanted, ranks, mass)))
-
-
-def _spreads(measure: Measure, profiles: tuple[Profile, ...]) -> dict[Norm, _Spread]:
-    found: dict[Norm, _Spread] = {p.norm: _spread(measure, p) for p in profiles if p.measure == measure.name}
-    if "l1" in found and "l2" in found:
-        found["l2"] = _coupled(found["l2"], found["l1"])
-    return found
-
-
 # ------------------------------------------------------------------------------------------------ the best bound
 
 
@@ -469,7 +412,7 @@ def _largest(multiplier: float) -> int:
 
 def _bounded(goal: Goal, measure: Measure, norm: Norm, multiplier: float, profiles: tuple[Profile, ...], groups: int) -> Bounded:
     """The bound of one measure with the least predicted error for the typical of so many groups."""
-    spread = _spreads(measure, profiles).get(norm)
+    spread = spreads(measure, profiles).get(norm)
     most = min(goal.most(measure, norm) or _largest(multiplier), _largest(multiplier))
 
     def made(limit: int, lost: float = 0.0, lost_error: float = 0.0, error: float | None = None) -> Bounded:
@@ -487,17 +430,15 @@ def _bounded(goal: Goal, measure: Measure, norm: Norm, multiplier: float, profil
     if spread is None:
         return made(most if goal.known(measure) else measure.row)
     total = float(spread.mass.sum())
-    if not total:
-        return made(measure.row, lost_error=1.0)
+    if not total:  # so few units that the look does not see them
+        return made(_BLIND * measure.row, lost_error=1.0)
     typical = total / groups * (_TYPICAL if groups > 1 else 1.0) / measure.columns
     middle = (math.log(2) if norm == "l1" else 0.6745) * multiplier * made(most).sensitivity / made(most).limit / typical
     limits = sorted({max(1, min(most, math.ceil(n))) for e in _edges(profiles, measure, norm) for n in (e, e * 2**0.25)})
     errors = [math.hypot(spread.lost(c), middle * c) for c in limits]
     best = min(range(len(limits)), key=errors.__getitem__)
     limit = limits[best]
-    above = float(spread.units[spread.norms > limit].sum())
-    doubt = min(1.0, (spread.hidden + 2 * math.sqrt(above)) * limit / total)
-    return made(limit, spread.lost(limit), doubt, errors[best])
+    return made(limit, spread.lost(limit), spread.doubt(limit), errors[best])
 
 
 def _edges(profiles: tuple[Profile, ...], measure: Measure, norm: Norm) -> tuple[int, ...]:
@@ -507,8 +448,8 @@ def _edges(profiles: tuple[Profile, ...], measure: Measure, norm: Norm) -> tuple
 # ------------------------------------------------------------------------------------------------ the division of the budget
 
 _SELECTION = Fraction(1, 2)  # of what measures and selection have together
-_ROUNDS = (Fraction(1, 9), Fraction(2, 9), Fraction(6, 9))
-_KEYS_MAX = 64
+_ROUNDS = (Fraction(1, 20), Fraction(3, 20), Fraction(16, 20))
+_KEYS_MAX = 32
 _GUESS = 1000  # groups, where keys are private and the selection is still to come
 
 

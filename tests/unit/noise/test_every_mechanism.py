@@ -78,6 +78,7 @@ MEASURED = {
     "TreeCounter": [
         (noise.TreeCounter(noise_multiplier=1.0, steps=4, noise=law), [1, 0, 1]) for law in ("gaussian", "laplace", "discrete_laplace")
     ],
+    "WeightedSelection": [(noise.WeightedSelection(noise_multiplier=2.0, threshold=9 * 2**20), {"a": 60 * 2**20, "b": 3 * 2**20})],
 }
 SESSIONS = {
     "AboveThreshold": (lambda m, rng: m.start(rng), 2.0),
