@@ -68,7 +68,11 @@ def cut(parts: Sequence[Part], log_delta: float, low: float, high: float) -> Cut
         return None  # no single loss makes up for it: there is no tail to follow
     tilts = _TURNS / target
     best, found = math.inf, None
+    least = max(float(one.sketch.losses[one.sketch.p > 0].min(initial=math.inf)) for one in parts)
+    most = max(float(one.sketch.losses[one.sketch.p > 0].max(initial=-math.inf)) for one in parts)
     for place in target * np.array(_SHARES):
+        if not least <= place < most:  # every part has losses below it, and one has some above
+            continue
         below, odds = np.zeros(len(tilts)), []
         for one in parts:
             losses, p = one.sketch.losses - target, one.sketch.p
@@ -163,7 +167,8 @@ def curves(parts: Sequence[Part], chosen: Cut, error: float, p_inf: float, *, bo
     for side in range(2 if both else 1):
         chain = [pair[side] for pair in made]
         cuts = [int(np.searchsorted(law.losses, chosen.place, "right")) for law in chain]
-        if not all(law.p[:k].any() for law, k in zip(chain, cuts, strict=True)):
+        pieces = [(law.p[:k].any(), law.p[k:].any()) for law, k in zip(chain, cuts, strict=True)]
+        if not all(low for low, _ in pieces) or not any(few for _, few in pieces):
             break
         below = [replace(law, index=law.index[:k], p=law.p[:k]) for law, k in zip(chain, cuts, strict=True)]
         upper = side == 0

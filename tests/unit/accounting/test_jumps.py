@@ -13,7 +13,7 @@ from dither.accounting._fourier import Window, log_moments, log_sums, product, t
 from dither.accounting._grid import Law
 from dither.accounting._jumps import by_one, cut, jumped
 from dither.accounting._lattice import Tilt, laws, spanned
-from dither.accounting._pairs import AtomsPair, SubsampledGaussianPair
+from dither.accounting._pairs import AtomsPair, GaussianPair, LaplacePair, SubsampledGaussianPair
 
 
 def twice(noise, share, epsilon):
@@ -222,3 +222,17 @@ def test_failing_parts_stand_beside_the_tail():
     assert shifted.lower == pytest.approx(plain.lower + 0.25, rel=1e-3)
     assert shifted.upper == pytest.approx(plain.upper + 0.25, rel=1e-3)
     assert failing.delta(plain.upper).upper >= 3e-21
+
+
+def test_parts_that_lie_beyond_every_cut_are_followed_whole():
+    """A Gaussian of ε about 90 beside a sampled one: there is no cut below which both have losses."""
+    for parts in (
+        [(GaussianPair(0.7), 73), (SubsampledGaussianPair(1.0, 0.001, "remove"), 64)],
+        [(LaplacePair(3.7), 1), (GaussianPair(0.7), 59)],
+        [(LaplacePair(0.5), 1), (GaussianPair(0.7), 120)],
+    ):
+        for delta in (0.01, 1e-6, 1e-14):
+            found, turned = Composition(parts).epsilon(delta), Composition(parts[::-1]).epsilon(delta)
+            assert found.lower <= turned.upper * (1 + 1e-9)
+            assert turned.lower <= found.upper * (1 + 1e-9)
+            assert found.upper <= found.lower * 1.001
