@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dither.core.units import PrivacyUnit as PrivacyUnit
     from dither.core.units import Trust as Trust
     from dither.gate.project import Project as Project
+    from dither.gate.quick import sql as sql
     from dither.ledger.book import Ledger as Ledger
 
 __version__ = "0.1.0"
@@ -45,6 +46,7 @@ _HOMES = {
     "epsilon": "dither.accounting:epsilon",
     "explain": "dither.accounting:explain",
     "loss": "dither.accounting:loss",
+    "sql": "dither.gate.quick:sql",
     "Bound": "dither.core.units:Bound",
     "Guarantee": "dither.core.units:Guarantee",
     "Ledger": "dither.ledger.book:Ledger",
@@ -73,6 +75,7 @@ __all__ = [
     "explain",
     "loss",
     "noise",
+    "sql",
 ]
 
 

@@ -246,7 +246,7 @@ def test_explain_an_event_with_a_plot(run, tmp_path):
 
 WRONG = [
     (2, ["prise"], "Did you mean price?"),
-    (2, ["xyzzy"], "Expected one of calibrate, demo, explain, init, ledger, plan, price, run."),
+    (2, ["xyzzy"], "Expected one of calibrate, demo, explain, init, ledger, plan, price, run, sql."),
     (2, ["price", "--delta", "x"], "'x' is not a valid float"),
     (2, ["price", "--dleta", "1e-5"], "No such option"),
     (2, ["price", "--delta", "1e-5"], "No event is given"),

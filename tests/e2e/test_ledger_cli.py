@@ -109,9 +109,9 @@ def test_from_an_empty_folder_to_a_proof(project, value, tmp_path):
     status, out, _ = run("run")
     assert status == 0
     told = narrow(out)
-    assert told.count("hiding one visitor of visits (present or absent); central trust") == 3
+    assert told.count("hiding one visitor of visits (present or absent); central trust") == 4
     assert told.count("95 % confidence") >= 3
-    assert "receipt adults-1, entry 13" in told
+    assert "receipt adults-1, entry 16" in told
     again = run("run", "dither.yaml", "--job", "adults")
     assert again[0] == 0
     assert "nothing was spent" in narrow(again[1])
@@ -122,7 +122,7 @@ def test_from_an_empty_folder_to_a_proof(project, value, tmp_path):
 
     sealed = run("ledger", "receipt", "adults-1", "--json")[1]
     Path("adults.json").write_text(sealed)
-    assert run("ledger", "export", "book.jsonl")[:2] == (0, "book.jsonl: jsonl, 14 entries\n")
+    assert run("ledger", "export", "book.jsonl")[:2] == (0, "book.jsonl: jsonl, 17 entries\n")
     proof = ["ledger", "verify", "book.jsonl", "--public-key", "dither.db.pub", "--receipt", "adults.json"]
     assert run(*proof)[0] == 0
     key = json.loads(sealed)["public_key"]
@@ -154,7 +154,7 @@ def test_a_job_over_budget_does_not_stop_the_others(project):
         assert run("run", "--job", "visits by city")[0] == 0
     status, out, err = run("run", "--json")
     assert status == 4
-    assert [release["job"] for release in json.loads(out)["releases"]] == ["mean stay", "adults"]
+    assert [release["job"] for release in json.loads(out)["releases"]] == ["stay by city", "mean stay", "adults"]
     assert json.loads(err)["error"]["code"] == "over_budget"
     assert "Job 'visits by city'" in json.loads(err)["error"]["message"]
     status, _, err = run("run", "--job", "visits by city")

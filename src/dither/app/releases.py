@@ -184,7 +184,8 @@ def _below(answered: Answer, release: Release[Any]) -> list[tuple[str, str]]:
     known = []
     if any(c.half_widths is not None for c in answered.columns):
         known.append(("±", f"holds with {100 * answered.confidence:g} % confidence, for the noise"))
-    shares = [lost.share for lost in answered.lost]
+    once = {"COUNT(DISTINCT unit)"} if all(c.half_widths is not None for c in answered.columns) else set()
+    shares = [lost.share for lost in answered.lost if lost.aggregate not in once]  # in one group, a unit counts once whatever it has
     if any(share is None for share in shares):
         known.append(("lost", f"not known: what {one} has above the bound that was given is scaled down to it"))
     elif max((share for share in shares if share is not None), default=0.0) > 0:

@@ -25,6 +25,7 @@ from dither.app import ledger_files as files
 from dither.app import ledger_pages as pages
 from dither.app import plots, releases, text
 from dither.app.groups import Command, json_option
+from dither.core import checks
 from dither.core.errors import InputError, MissingExtraError, RunError
 from dither.core.units import Guarantee, Neighbors, Trust
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 QUERY_MAX: Final = 1_000_000
 STOPPED: Final = 130
+_BOUNDS: Final = ("rows_per_unit", "groups_per_unit", "rows_per_group")
 EXAMPLES = """\b
 Examples:
   dither sql "SELECT city, COUNT(*) AS n FROM visits GROUP BY city" \\
@@ -110,6 +112,7 @@ def sql(context: click.Context, /, query: str, **given: Any) -> None:  # noqa: A
     """
     asked = _query(query)
     _check_outputs(given)
+    _check_price(given)
     with _room(asked, given) as room:
         plan = room.plan()
         drawn = None if given["plot"] is None else _plotted(plan.inner, given["plot_column"])
@@ -175,10 +178,28 @@ def _check_outputs(given: dict[str, Any]) -> None:
         raise InputError("--plot-column needs --plot FILE.")
     if given["explain"] and (wanted or given["plot"] is not None):
         raise InputError("--explain has no table to write: leave --csv, --parquet and --plot out.")
-    if given["to_parquet"] is not None and importlib.util.find_spec("pyarrow") is None:
+    if given["to_parquet"] is not None and not _installed("pyarrow"):
         raise MissingExtraError("A Parquet file", "parquet")
-    if given["plot"] is not None and importlib.util.find_spec("matplotlib") is None:
+    if given["plot"] is not None and not _installed("matplotlib"):
         raise MissingExtraError("A plot", "plot")
+
+
+def _installed(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):  # taken out of reach on purpose
+        return False
+
+
+def _check_price(given: dict[str, Any]) -> None:
+    """Numbers are told by the names that they were typed under."""
+    if given["epsilon"] is not None:
+        checks.epsilon(given["epsilon"], "--epsilon", zero=False)
+    if given["delta"] is not None:
+        checks.delta(given["delta"], "--delta")
+    for name in _BOUNDS:
+        if given[name] is not None:
+            checks.count(f"--{name.replace('_', '-')}", given[name])
 
 
 def _named(option: str, given: Sequence[str]) -> dict[str, object]:
@@ -199,7 +220,8 @@ def _columns(given: Sequence[str]) -> dict[str, object]:
     made: dict[str, object] = {}
     for each in given:
         name, *rest = each.split(":")
-        if not name or not rest or len(rest) > 3 or name in made:
+        lone = len(rest) == 2 and rest[0] in ("int", "float") and "," not in rest[1]  # a range that lacks an end, more likely
+        if not name or not rest or len(rest) > 3 or name in made or lone:
             raise InputError(
                 f"--column {each[:80]!r} is not allowed: expected NAME:TYPE, NAME:TYPE:MIN:MAX or NAME:TYPE:VALUE,VALUE, once for each."
             )
@@ -273,11 +295,10 @@ class _Room:
 
 @contextmanager
 def _room(asked: str, given: dict[str, Any]) -> Iterator[_Room]:
-    for package in ("duckdb", "sqlglot"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError("SQL", "sql")
+    if not (_installed("duckdb") and _installed("sqlglot")):
+        raise MissingExtraError("SQL", "sql")
     _check_place(given)
-    bounds = {name: given[name] for name in ("rows_per_unit", "groups_per_unit", "rows_per_group") if given[name] is not None}
+    bounds = {name: given[name] for name in _BOUNDS if given[name] is not None}
     price = {"epsilon": given["epsilon"], "delta": given["delta"]}
     if given["data"]:
         from dither.gate import quick  # noqa: PLC0415 - brings the gate and its engine, which --help must not wait for
@@ -479,7 +500,13 @@ def _explain(room: _Room, plan: SqlPlan, given: dict[str, Any]) -> None:
     if room.ledger is not None and given["account"]:
         fits = "it fits" if room_for else "it does NOT fit, and would be refused"
         known.append(("left", f"{releases.left(room.ledger, room.request)}: {fits}"))
-    lines = ["Explained only: no row was read, nothing was charged.", "", *pages.facts(known, how), "", *_error_lines(numbers, one, how)]
+    lines = [
+        *pages.wrapped("Explained only: no row was read, nothing was charged.", how.width),
+        "",
+        *pages.facts(known, how),
+        "",
+        *_error_lines(numbers, one, how),
+    ]
     text.show("\n".join(lines))
 
 

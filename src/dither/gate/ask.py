@@ -133,9 +133,10 @@ def plan(request: Request, dataset: Facts) -> SqlPlan:
     delta = _one("delta", given.delta, asked.options.delta) or 0.0
     private = [g.name for g in question.groups if g.keys is None]
     if private and not delta:
+        name = shown(private[0])[1:-1]
         raise InputError(
-            f"GROUP BY {shown(private[0])[1:-1]} needs a delta: its keys are private, and which of them may be shown is decided with a chance "
-            f"of delta to fail. Give one such as delta = 1e-6, or declare the values of {shown(private[0])[1:-1]} if they are public."
+            f"GROUP BY {name} needs a delta: its keys are private, and which of them may be shown is decided with chance delta to fail. "
+            f"Give one such as delta = 1e-6, or declare the values of {name} if they are public."
         )
     inner = plan_question(
         _planned(question, dataset, blocks),

@@ -106,6 +106,8 @@ def question(  # noqa: PLR0913 - as above
     """The question that ``sql`` would ask; schemas are read, no row is."""
     checks.text("sql", sql, limit=1_000_000)
     related = as_neighbors(neighbors)
+    epsilon = None if epsilon is None else checks.epsilon(epsilon, zero=False)
+    delta = None if delta is None else checks.delta(delta)
     private, beside = _named("data", data), _named("public", public or {})
     if not private:
         raise InputError("data is empty: expected a table, such as data={'events': 'events.parquet'}.")

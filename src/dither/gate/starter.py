@@ -53,6 +53,17 @@ jobs:
       column: city
       rows_per_unit: 3           # of each visitor, so many visits are counted
       epsilon: 0.5
+  stay by city:
+    dataset: visits
+    engine: sql                  # or ask at once:  dither sql "SELECT …" --account … --purpose … --epsilon …
+    account: clinic/research
+    purpose: length of stay study
+    options:
+      sql: >-
+        SELECT city, COUNT(*) AS visits, AVG(minutes) AS stay
+        FROM visits WHERE age >= 18 GROUP BY city ORDER BY city
+      rows_per_unit: 6           # left out, a small part of epsilon pays for a look that chooses it
+      epsilon: 0.5
   mean stay:
     dataset: visits
     account: clinic/research
@@ -81,7 +92,7 @@ def init_text() -> str:
 
     >>> from dither.gate import file
     >>> list(file.read(init_text(), "dither.yaml").jobs)
-    ['visits by city', 'mean stay', 'adults']
+    ['visits by city', 'stay by city', 'mean stay', 'adults']
     """
     return _TEXT
 

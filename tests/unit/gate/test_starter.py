@@ -18,7 +18,7 @@ def test_the_starter_runs_at_once(tmp_path):
     with Project.load(paths[0]) as project:
         for name in project.names:
             made = project.run_job(name)
-            assert made.accuracy is not None
+            assert made.accuracy is not None or made.value["columns"][1]["half_widths"]
             assert project.plan(project.job(name)).explain()
         assert project.run_job("adults").receipt.replayed
         assert project.ledger.balance("clinic").share < 0.5
