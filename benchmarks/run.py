@@ -42,7 +42,7 @@ def main():
         install()
     (ROOT / "out").mkdir(exist_ok=True)
     failed = []
-    for name in ("noise", "accounting", "ledger"):
+    for name in ("noise", "accounting", "ledger", "query"):
         print(f"\n===== {name} =====", flush=True)
         command = [
             sys.executable,

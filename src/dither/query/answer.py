@@ -273,7 +273,9 @@ class _Run:
             assert chosen is not None
             told: dict[Key, int] = {}
             for selection in chosen.selection:
-                weights, event = selection.measure(cells.weights(private, selection.keys_max, told), self.rng)
+                first = chosen.selection[0]
+                sure = first.threshold + math.ceil(9 * first.std)
+                weights, event = selection.measure(cells.weights(private, selection.keys_max, told, sure), self.rng)
                 told |= weights
                 self.spent.append(event)
             shown = list(told)

@@ -28,7 +28,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,8 @@ from dither.query.reader import UNIT, Reader, View, enum, listed
 from dither.query.source import Engine, Mark, Place, place_of
 from dither.query.tree import FAN, Tree
 
+Key: TypeAlias = tuple[Value, ...]
+
 CELL_MAX: Final = 2**49
 """What a cell holds is held within this, so that squares of 2²⁶ of them fit a HUGEINT."""
 TOTAL_MAX: Final = 2**62
@@ -56,6 +58,8 @@ DUCKDB_TYPES: Final[Mapping[Type, str]] = {
     "date": "DATE",
     "timestamp": "TIMESTAMP",
 }
+REST_MAX: Final = 2**24
+"""More pairs of units and keys than this are not held as arrays."""
 KEEP_BYTES: Final = 2**31
 """Kept cells are dropped beyond this, the longest unused first."""
 
@@ -248,29 +252,27 @@ class Cells:
             total = root(f"({' + '.join(f'CAST({v} AS HUGEINT) * {v}' for v in values)})")
         return f"CASE WHEN {total} > {limit} THEN CAST({values[column]} AS HUGEINT) * {limit} // ({total}) ELSE {values[column]} END"
 
-    def weights(self, places: Sequence[int], keys_max: int, shown_before: Iterable[tuple[Value, ...]] = ()) -> dict[tuple[Value, ...], int]:
+    def weights(self, places: Sequence[int], keys_max: int, shown_before: Iterable[Key] = (), sure: int | None = None) -> dict[Key, int]:
         """What units give to each key (the columns ``places``), each unit sharing one weight among its keys, those shown before left out.
 
-        A unit of more than ``keys_max`` keys gives to so many of them, told by a hash of unit and key: no key is preferred.
+        A unit of more than ``keys_max`` keys gives to so many of them, told by a hash of unit and key: no key is preferred. Keys of at
+        least the weight ``sure`` are expected to be shown at first: what is left without them is kept, and used where they were.
         """
         names = [self.keys[p] for p in places]
         by = ", ".join(names)
-        before = list(shown_before)
-        asked = ("weights", tuple(places), keys_max)
+        before = set(shown_before)
+        asked = ("weights", by, keys_max)
         if not before and asked in self.known:
             return dict(self.known[asked])
         if not self.unit:
             found = self.engine.rows(f"SELECT {by}, count(*) * {GRID} FROM {self.source} GROUP BY {by}")
-            made = {tuple(row[:-1]): int(row[-1]) for row in found}
-            return {k: w for k, w in made.items() if k not in set(before)}
-        pairs = f"SELECT {UNIT}, {by} FROM {self.source}" + ("" if len(names) == len(self.keys) else " GROUP BY ALL")
-        if before:
-            kinds = [row[1] for row in self.engine.rows(f"DESCRIBE SELECT {by} FROM {self.source}")]
-            told = ", ".join(
-                f"unnest(CAST(${n + 1} AS {kind}[])) AS {name}" for n, (name, kind) in enumerate(zip(names, kinds, strict=True))
-            )
-            same = " AND ".join(f"p.{name} IS NOT DISTINCT FROM d.{name}" for name in names)
-            pairs = f"SELECT * FROM ({pairs}) AS p WHERE NOT EXISTS (SELECT 1 FROM (SELECT {told}) AS d WHERE {same})"
+            return {tuple(row[:-1]): int(row[-1]) for row in found if tuple(row[:-1]) not in before}
+        rest = self._rest(names, before, self.known.get(asked, {}), sure)
+        if rest is not None:
+            return rest.weights(before, keys_max)
+        left = sorted(before, key=repr)
+        base = self._pairs(names)
+        pairs = self._without(base, names, left)
         counts = f"SELECT {UNIT}, count(*) AS n FROM pairs GROUP BY {UNIT}"
         few = f"SELECT {by}, CAST(floor({GRID} / sqrt(n)) AS BIGINT) AS w FROM pairs JOIN counts USING ({UNIT}) WHERE n <= {keys_max}"
         ranked = f"row_number() OVER (PARTITION BY {UNIT} ORDER BY hash({UNIT}, {by}), {by}) AS place"
@@ -280,11 +282,80 @@ class Cells:
             f"WITH pairs AS ({pairs}), counts AS MATERIALIZED ({counts}) "
             f"SELECT {by}, CAST(least(sum(w), {2**61}) AS BIGINT) FROM ({few} UNION ALL {many}) GROUP BY {by}"
         )
-        found = self.engine.rows(sql, [[key[n] for key in before] for n in range(len(names))] if before else ())
+        found = self.engine.rows(sql, _columnwise(left, len(names)))
         made = {tuple(row[:-1]): int(row[-1]) for row in found}
         if not before:
             self.known[asked] = made
         return dict(made)
+
+    def _pairs(self, names: Sequence[str]) -> str:
+        """Units and keys that have a cell, each once."""
+        return f"(SELECT {UNIT}, {', '.join(names)} FROM {self.source}" + ("" if len(names) == len(self.keys) else " GROUP BY ALL") + ")"
+
+    def _rest(self, names: Sequence[str], before: set[Key], first: Mapping[Key, int], sure: int | None) -> Rest | None:
+        """The pairs of units and keys without heavy keys, if all of those were shown before; made when that is so for the first time."""
+        kept = ("rest", *names)
+        if kept not in self.known and sure is not None:
+            heavy = {k for k, w in first.items() if w >= sure}
+            if not heavy or not heavy <= before:
+                return None
+            by, listed = ", ".join(names), sorted(heavy, key=repr)
+            name = f"{self.source}_r{len(self.tables)}"
+            self.engine.rows(
+                f"CREATE TEMP TABLE {name} AS {self._without(self._pairs(names), names, listed)}", _columnwise(listed, len(names))
+            )
+            ((size,),) = self.engine.rows(f"SELECT count(*) FROM {name}")
+            if size > REST_MAX:
+                self.known[kept] = None
+            else:
+                keys = self.engine.rows(f"SELECT {by} FROM {name} GROUP BY {by} ORDER BY {by}")
+                told = f"SELECT {UNIT}, dense_rank() OVER (ORDER BY {by}) - 1 AS g, hash({UNIT}, {by}) AS h FROM {name}"
+                begins = f"{UNIT} IS DISTINCT FROM lag({UNIT}) OVER (ORDER BY {UNIT}, h, g)"
+                found = self.engine.arrays(f"SELECT g, CAST({begins} AS INTEGER) AS first FROM ({told}) ORDER BY {UNIT}, h, g")
+                units = np.cumsum(np.ma.getdata(found["first"]), dtype=np.int64) - 1
+                self.known[kept] = Rest(frozenset(heavy), keys, units, np.ma.getdata(found["g"]).astype(np.int64))
+            self.engine.rows(f"DROP TABLE {name}")
+        rest: Rest | None = self.known.get(kept)
+        return rest if rest is not None and rest.heavy <= before else None
+
+    def _without(self, base: str, names: Sequence[str], left: Sequence[tuple[Value, ...]]) -> str:
+        """A relation without the keys that are given, column by column, as parameters."""
+        if not left:
+            return f"SELECT * FROM {base}"
+        asked = ("kinds", *names)
+        if asked not in self.known:
+            self.known[asked] = [row[1] for row in self.engine.rows(f"DESCRIBE SELECT {', '.join(names)} FROM {self.source}")]
+        held = [
+            f"unnest(CAST(${n + 1} AS {kind}[])) AS {name}" for n, (name, kind) in enumerate(zip(names, self.known[asked], strict=True))
+        ]
+        same = " AND ".join(f"p.{name} IS NOT DISTINCT FROM d.{name}" for name in names)
+        return f"SELECT * FROM {base} AS p WHERE NOT EXISTS (SELECT 1 FROM (SELECT {', '.join(held)}) AS d WHERE {same})"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Pairs of units and keys, heavy keys left out, sorted by unit and within one by a hash: what later rounds of selection look at."""
+
+    heavy: frozenset[Key]
+    keys: list[Key]
+    units: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+    def weights(self, before: set[Key], keys_max: int) -> dict[Key, int]:
+        """What each key gets from units that share their weight among those of their keys that are not there before."""
+        there = np.array([k not in before for k in self.keys], dtype=bool)
+        kept = np.flatnonzero(there[self.places]) if there.size else np.zeros(0, np.int64)
+        units, places = self.units[kept], self.places[kept]
+        counts = np.bincount(units, minlength=int(self.units[-1]) + 1 if self.units.size else 0)
+        rank = np.arange(units.size) - (np.cumsum(counts) - counts)[units]
+        each = np.array([0, *(unit_weight(n) for n in range(1, keys_max + 1))], dtype=np.float64)
+        given = np.where(rank < keys_max, each[np.minimum(counts, keys_max)][units], 0.0)
+        total = np.bincount(places, weights=given, minlength=len(self.keys))  # whole numbers below 2⁵³: exact
+        return {self.keys[n]: int(total[n]) for n in np.flatnonzero(total > 0).tolist()}
+
+
+def _columnwise(keys: Sequence[tuple[Value, ...]], count: int) -> list[list[Value]]:
+    return [[key[n] for key in keys] for n in range(count)] if keys else []
 
 
 def _bin(value: str, edges: Sequence[int]) -> str:

@@ -610,6 +610,11 @@ def test_units_share_one_weight_among_their_keys(public):
 
     for before in ([], [("a",)], [("a",), (None,)]):
         assert cells.weights([0], 64, before) == expected(before)
+    heavy = sorted(expected([]).values())[-2]  # two keys are expected to be shown, and what is left without them is kept
+    known = [k for k, w in expected([]).items() if w >= heavy]
+    for before in (known, [*known, (None,)], known[:1], [], [("a",)], [("a",), ("b",), ("c",), ("d",), (None,)]):
+        assert cells.weights([0], 64, before, heavy) == expected(before)
+    assert any(key[0] == "rest" for key in cells.known if isinstance(key, tuple))
 
 
 def test_a_unit_of_many_keys_gives_to_few():
