@@ -158,6 +158,7 @@ class _Sqlite:
             poolclass=StaticPool if self._memory else QueuePool,
             connect_args={"isolation_level": None, "timeout": WAIT_SECONDS, "check_same_thread": False},
             isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,  # every transaction is ended here
         )
         sa.event.listen(self._engine, "connect", self._opened)
         if not self._memory:
@@ -415,6 +416,7 @@ class _Postgres:
             max_overflow=24,
             pool_timeout=WAIT_SECONDS,
             isolation_level="AUTOCOMMIT",
+            pool_reset_on_return=None,  # every transaction is ended here
             connect_args={
                 "connect_timeout": int(WAIT_SECONDS),
                 "options": f"-c synchronous_commit=on -c lock_timeout={int(1000 * WAIT_SECONDS)}",
