@@ -61,6 +61,16 @@ def test_rough_epsilon_is_the_formula(counts, delta, p_inf, shift):
     assert found >= composition.epsilon(delta).lower
 
 
+@pytest.mark.parametrize(("share", "delta"), [(0.339, 1e-6), (0.36, 1e-6), (0.36, 1e-20)])
+def test_rough_epsilon_of_many_small_losses_is_hoeffdings(share, delta):
+    """Enough of them that the mean and the spread are what counts, and (0.36) the Q-mass that is not there."""
+    atoms = {-0.01: 1 - share, 0.02: share}
+    found, wanted = Composition([(as_pair(atoms), 10_000)])._rough_epsilon(delta), by_hand([(atoms, 10_000, 0.0)], delta, 0.0)
+    assert wanted < 0.2 * 10_000 * 0.02
+    assert found == pytest.approx(wanted, rel=1e-9)
+    assert found >= Composition([(as_pair(atoms), 10_000)]).epsilon(delta).lower
+
+
 def test_rough_epsilon_counts_what_is_beyond_and_what_fails():
     """No ε where the failures and the losses that were left out use δ up, one less count away from it."""
     for fails, count in ((1e-9, 10), (3e-10, 100)):
