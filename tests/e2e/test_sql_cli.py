@@ -111,6 +111,16 @@ def test_tables_go_to_files(run):
     assert Path("o.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_answer_without_groups_is_told_and_drawn(run):
+    asked = "SELECT day, COUNT(*) AS n FROM visits GROUP BY day"
+    files = ["--csv", "o.csv", "--parquet", "o.parquet", "--plot", "o.png"]
+    status, out, _ = run("sql", asked, *ALONE[:4], "--epsilon", "0.01", "--delta", "1e-12", *files)
+    assert status == 0
+    assert "(no group is shown)" in out
+    assert Path("o.csv").read_text(encoding="utf-8").startswith("day,n")
+    assert all(Path(name).stat().st_size for name in ("o.parquet", "o.png"))
+
+
 def test_a_spreadsheet_runs_no_formula_of_a_key(run):
     Path("visits.csv").write_text("visitor,city\n" + "".join(f"{i},=1+1\n" for i in range(500)))
     status, out, _ = run("sql", "SELECT city, COUNT(*) AS n FROM visits GROUP BY city", *ALONE, "--delta", "1e-6", "--csv", "o.csv")

@@ -181,14 +181,17 @@ def answer(path: Path, table: Answer, column: str, *, hides: str) -> Path:
     shown = table.column(column)
     numbers = [float(v) if isinstance(v, int | float) else math.nan for v in shown.values[:BARS_MAX]]
     widths = [0.0 if w is None else w for w in (shown.half_widths or [0.0] * len(numbers))[:BARS_MAX]]
-    groups = [c for c in table.columns if c.half_widths is None]
-    labels = [_cut(" · ".join("NULL" if c.values[n] is None else str(c.values[n]) for c in groups)) for n in range(len(numbers))]
+    groups = [c for c in table.columns if c.half_widths is None and c.name != column]
+    labels = [_cut(" · ".join(_key(c.values[n]) for c in groups)) for n in range(len(numbers))]
     with _page(path, 7.0, max(2.2, 1.5 + 0.32 * len(numbers))) as axes:
         places = list(range(len(numbers)))
         error = {"ecolor": RED, "elinewidth": 1.6, "capsize": 3.5}
         axes.barh(places, numbers, xerr=widths, height=0.66, color=SKY, error_kw=error)
         axes.set_yticks(places, labels)
         axes.set_ylim(max(len(numbers), 1) - 0.4, -0.6)
+        if not numbers:
+            axes.annotate("no group is shown", (0, 0), ha="center", va="center", color=GREY)
+            axes.set_xlim(-1, 1)
         axes.axvline(0, color=GREY, linewidth=0.8)
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
@@ -199,6 +202,10 @@ def answer(path: Path, table: Answer, column: str, *, hides: str) -> Path:
         price = "" if table.price is None else f"ε = {table.price[0]:g}, δ = {table.price[1]:g}. "
         _titles(axes, f"{_cut(column)}{by}{cut}", f"{price}Hides {hides}.")
     return path
+
+
+def _key(value: object) -> str:
+    return "NULL" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _cut(label: str) -> str:

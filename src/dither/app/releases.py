@@ -175,7 +175,8 @@ def grid(answered: Answer, how: pages.Look) -> list[str]:
     bare = replace(answered, lost=(), price=None, notes=())
     lines = bare.text(width=how.width - 2, limit=ROWS_SHOWN).splitlines()
     noisy = any(c.half_widths is not None for c in answered.columns)
-    return [*(how.say(f"  {line}").rstrip() for line in (lines[:-1] if noisy else lines)), ""]
+    told = [*(lines[:-1] if noisy else lines), *([] if len(answered) else ["(no group is shown)"])]
+    return [*(how.say(f"  {line}").rstrip() for line in told), ""]
 
 
 def _below(answered: Answer, release: Release[Any]) -> list[tuple[str, str]]:
