@@ -73,7 +73,7 @@ def make(rows, out, seed=20261118):
 
 
 def by_hand(name, path):
-    """Two stages of sampling by a salted hash: at most 5 rows for each user and group, 5 groups for each user (Q5: 10 rows for each user)."""
+    """By a salted hash, 5 rows at most for each user and group and 5 groups for each user (Q5: 10 rows for each user)."""
     import secrets
 
     import duckdb

@@ -50,6 +50,8 @@ _REACH_BITS: Final = 20
 _RANGE_MAX: Final = 1e290
 _GROUPS_GUESS: Final = 1000
 _CHUNK: Final = 1 << 22
+_PRESENT: Final = Counted(measure=Measure(name="keys", kind="units"))
+"""What cells are made for where nothing but their keys is asked of them."""
 
 
 # ------------------------------------------------------------------------------------------------ what is measured
@@ -213,7 +215,7 @@ def plan_question(
     epsilon, delta = checks.epsilon(epsilon, zero=False), checks.delta(delta)
     slots = slots_of(question.aggregates)
     private = any(g.keys is None for g in question.groups)
-    groups = None if private else math.prod(len(g.keys or ()) for g in question.groups)
+    groups = None if private else max(1, math.prod(len(set(g.keys or ())) for g in question.groups))
     known = {"rows_max": rows_max, "groups_max": groups_max, "rows_per_group_max": rows_per_group_max}
     if question.unit.key is None:
         known = dict.fromkeys(known, 1)
@@ -307,7 +309,7 @@ def answer(plan: QueryPlan, source: Source, rng: Rng | None = None) -> Answer:
     with source.lock:
         cells, chosen = None, None
         if plan.goal is not None:
-            counted = [s.counted for s in plan.slots]
+            counted = [s.counted for s in plan.slots] or [_PRESENT]
             cells = source.cells(q.rows, q.unit, q.groups, counted)
             chosen = run.bounds(cells, plan.goal, {c.measure.name: c for c in counted})
         keys = run.keys(cells, chosen)

@@ -58,6 +58,7 @@ DUCKDB_TYPES: Final[Mapping[Type, str]] = {
     "date": "DATE",
     "timestamp": "TIMESTAMP",
 }
+TOTALS_KEPT: Final = 64
 REST_MAX: Final = 2**24
 """More pairs of units and keys than this are not held as arrays."""
 KEEP_BYTES: Final = 2**31
@@ -183,6 +184,7 @@ class Cells:
             name = f"{self.source}_n{len(self.tables)}"
             self.engine.rows(f"CREATE TEMP TABLE {name} AS SELECT {UNIT}, {made} FROM {source} GROUP BY {UNIT}")
             self.tables.append(name)
+            self.size += self.size // 4  # there are fewer units than cells
         else:
             name = f"(SELECT {made} FROM {self.source})"
         self.norms |= {w: (name, f"s{i}") for i, w in enumerate(missing)}
@@ -233,6 +235,9 @@ class Cells:
             ]
             order = f" ORDER BY {', '.join(self.keys)}" if self.keys else ""
             found = self.engine.arrays(self._grouped(", ".join(held_within), f"({sql})") + order)
+            told = [k for k in self.known if isinstance(k, tuple) and k[0] == "totals"]
+            for oldest in told[: max(0, len(told) - TOTALS_KEPT)]:
+                del self.known[oldest]
             self.known[asked] = tuple(np.ma.getdata(found[f"t{n}"]).astype(np.int64) for n in range(len(values)))
         return cast("tuple[NDArray[np.int64], ...]", self.known[asked])
 

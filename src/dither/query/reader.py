@@ -129,12 +129,12 @@ class Reader:
         own = {c.name: names[f"{rows.alias}.{c.name}"] for c in rows.table.columns}
         public = self._columns(rows.table, own, self.relation(rows.table).sql, "")
         held = own[key.name]
-        self._unique(rows.table, key, f"SELECT {held} AS k FROM ({public})")
-        left, right = f"l.{held}_on", f"r.{held}"
+        left, right, compared = f"l.{held}_on", f"r.{held}", held
         if {rows.on.type, key.type} == {"int", "float"}:
-            left, right = f"CAST({left} AS DOUBLE)", f"CAST({right} AS DOUBLE)"
+            left, right, compared = (f"CAST({side} AS DOUBLE)" for side in (left, right, held))
         elif rows.on.type != key.type:
             raise InputError(f"The key {shown(key.name)} of {rows.table.name} is {key.type}, and is joined with {rows.on.type}: CAST one.")
+        self._unique(rows.table, key, f"SELECT {compared} AS k FROM ({public})")
         added = ", ".join(f"r.{name}" for name in own.values())
         sql = (
             f"SELECT l.* EXCLUDE ({held}_on), {added} FROM (SELECT *, {view.of(rows.on)} AS {held}_on FROM ({view.sql})) AS l "
@@ -144,9 +144,12 @@ class Reader:
 
     def _unique(self, table: Table, key: Column, sql: str) -> None:
         """A public table may be looked at: a key that is there twice would double rows."""
+        if sql in self.engine.checked:
+            return
         twice = self.engine.rows(f"SELECT 1 FROM ({sql}) WHERE k IS NOT NULL GROUP BY k HAVING count(*) > 1 LIMIT 1")
         if twice:
             raise InputError(f"The public table {shown(table.name)} has a value of its key {shown(key.name)} twice: expected each once.")
+        self.engine.checked.add(sql)
 
     def _per_unit(self, rows: PerUnit) -> View:
         view = self.rows(rows.rows)

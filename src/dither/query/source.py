@@ -235,6 +235,8 @@ class Engine:
             raise InputError(f"DuckDB does not take the settings {shown(asked)}: expected such as memory_limit='4GB', threads=4.") from None
         self.lock = threading.RLock()
         self.relations: dict[str, Relation] = {}
+        self.checked: set[str] = set()
+        """Public tables whose keys were found to be unique."""
         try:
             self._open(places)
         except BaseException:
@@ -278,7 +280,7 @@ class Engine:
                 ).fetchall()
                 for schema, table in known:
                     if place.table in {table, f"{schema}.{table}"}:
-                        return f"{alias}.{quoted(schema)}.{quoted(table)}"
+                        return self._bytewise(f"{alias}.{quoted(schema)}.{quoted(table)}", place.table)
                 raise UnknownNameError("table of the DuckDB file", place.table, [t for _, t in known] or ["(no tables)"])
             case "csv":
                 return _csv(place.files)
@@ -287,6 +289,12 @@ class Engine:
                 hive = any("=" in Path(f).parent.name for f in files)
                 parts = "hive_partitioning = true, hive_types_autocast = false" if hive else "hive_partitioning = false"
                 return f"read_parquet([{', '.join(map(text, files))}], union_by_name = true, {parts})"
+
+    def _bytewise(self, relation: str, name: str) -> str:
+        """A table without the collations of its columns: under one, the spelling of a group is that of whichever row is met first."""
+        kinds = self._schema(f"DESCRIBE SELECT * FROM {relation}", name)
+        texts = [f'{column} COLLATE "binary" AS {column}' for column in (quoted(str(k[0])) for k in kinds if k[1] == "VARCHAR")]
+        return f"(SELECT * REPLACE ({', '.join(texts)}) FROM {relation})" if texts else relation
 
     def rows(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run a statement. Whatever goes wrong becomes one fixed text, without a cause: an engine's words can hold a private value."""
@@ -325,7 +333,10 @@ class Engine:
 
 
 def _csv(files: Sequence[str]) -> str:
-    """Lines as rows of texts: cut into lines first, so that no quote reaches over the end of its own."""
+    """Lines as rows of texts: cut into lines first, so that no quote reaches over the end of its own.
+
+    Whether DuckDB takes a line of just its longest size depends on where the line stands, so what is too long is left out here.
+    """
     first = files[0]
     delimiter = _DELIMITERS[Path(first.removesuffix(".gz")).suffix.lower()]
     headers = {_header(f, delimiter) for f in files}
@@ -348,7 +359,7 @@ def _csv(files: Sequence[str]) -> str:
         f"[{', '.join(map(text, files))}], columns = {{'line': 'VARCHAR'}}, auto_detect = false, header = false, skip = 1, "
         f"delim = {text(_NEVER)}, quote = '', escape = '', comment = '', new_line = '\\n', "
         "ignore_errors = true, strict_mode = false, null_padding = true, "
-        f"max_line_size = {LINE_MAX})) WHERE line <> '') WHERE len(cells) = {len(names)})"
+        f"max_line_size = {2 * LINE_MAX}) WHERE strlen(line) <= {LINE_MAX}) WHERE line <> '') WHERE len(cells) = {len(names)})"
     )
 
 

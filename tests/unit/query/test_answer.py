@@ -221,6 +221,8 @@ PRICED = [
     ("SELECT category, COUNT(*) AS n FROM events GROUP BY category", {}),
     ("SELECT MEDIAN(amount) AS m FROM events", {}),
     ("SELECT category, MEDIAN(amount) AS m, AVG(qty) AS q FROM events GROUP BY category", {"rows_max": 20}),
+    ("SELECT category, MAX(amount) AS m FROM events GROUP BY category", {}),
+    ("SELECT DISTINCT category FROM events", {}),
 ]
 
 
