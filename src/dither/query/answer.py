@@ -12,7 +12,7 @@ Guarantee:
 Edge cases:
     No rows: noise alone. No keys selected: an answer without rows. Quantiles always lie in their range.
 Reference:
-    docs/proofs/bounding.md, docs/proofs/weighted-selection.md.
+    Bounding: ``bounding.scaled``; selection: docs/proofs/weighted.md; quantiles: ``tree``.
 """
 
 from __future__ import annotations

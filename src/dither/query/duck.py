@@ -17,7 +17,7 @@ Edge cases:
     No rows, one unit, NULL keys, cells of zeros: all sums of whole numbers, 0 where there is nothing. A number of a cell is held within
     ±2⁵⁰, so that squares and sums of it fit 127 bits for up to 2²⁷ cells of a unit.
 Reference:
-    Bounding by scaling: docs/proofs/bounding.md.
+    Bounding by scaling: ``bounding.scaled``, which tests hold beside it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ Key: TypeAlias = tuple[Value, ...]
 
 CELL_MAX: Final = 2**49
 """What a cell holds is held within this, so that squares of 2²⁶ of them fit a HUGEINT."""
+COUNT_MAX: Final = 2**31
+"""No more rows of one cell are counted."""
 TOTAL_MAX: Final = 2**62
 DUCKDB_TYPES: Final[Mapping[Type, str]] = {
     "bool": "BOOLEAN",
@@ -106,7 +108,7 @@ class Counted:
     def values(self, held: Sequence[str]) -> tuple[str, ...]:
         """The measure's whole numbers of a cell, from what is kept for it."""
         if self.rows:
-            return (f"(least({held[0]}, {CELL_MAX // ROW}) * {ROW})",)
+            return (f"(least({held[0]}, {COUNT_MAX}) * {ROW})",)
         match self.measure.kind:
             case "pair":
                 low, high = self.measure.low, self.measure.high
@@ -159,6 +161,9 @@ class Cells:
             return f"(sum(q) + sum(n * n)) * {ROW**2}" if counted.tree.levels > 1 else f"sum(q) * {ROW**2}"
         if counted.measure.kind == "units" and self.unit:
             return f"CAST(count(*) AS HUGEINT) * {ROW if norm == 'l1' else ROW**2}"
+        if counted.measure.kind == "rows" and self.unit:  # whole rows first: their squares are 64 bits
+            rows = f"least({self.columns[counted][0]}, {COUNT_MAX})"
+            return f"sum({rows}) * {ROW}" if norm == "l1" else f"sum({rows} * {rows}) * {ROW**2}"
         parts = [f"abs({v})" if norm == "l1" else f"CAST({v} AS HUGEINT) * {v}" for v in self.values(counted)]
         return f"sum({' + '.join(parts)})" if self.unit else f"CAST({' + '.join(parts)} AS HUGEINT)"
 
@@ -166,9 +171,9 @@ class Cells:
         """The nodes above the leaves of a tree: how many rows, and the squares of the leaves, added up."""
         assert counted.tree is not None
         (held,) = self.columns[counted]
-        leaf = f"least({held}, {CELL_MAX // ROW})"
+        leaf = f"least({held}, {COUNT_MAX})"
         by = ", ".join([UNIT, *self.keys[:-1]])
-        made = f"sum({leaf}) AS n, sum(CAST({leaf} AS HUGEINT) * {leaf}) AS q"
+        made = f"sum({leaf}) AS n, sum({leaf} * {leaf}) AS q"
         return f"(SELECT {by}, leaf // {FAN} AS node, {made} FROM {self.source} GROUP BY ALL)"
 
     def _measured(self, wanted: Sequence[tuple[Counted, Norm]]) -> None:
