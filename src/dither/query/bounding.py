@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -484,6 +485,7 @@ def bounding(goal: Goal, profiles: tuple[Profile, ...] = ()) -> Bounding:
     raise InputError("This (epsilon, delta) cannot be met with certainty: ask for a larger epsilon or delta.")
 
 
+@lru_cache(maxsize=1024)
 def _within(event: Event, epsilon: float, delta: float) -> bool:
     """Whether the price is proved to be at most this."""
     return loss(event).epsilon_upper(delta) <= epsilon
