@@ -122,11 +122,12 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What makes two views of cells the same: the state of the source, the rows, and what they are grouped by."""
+    """What makes two views of cells the same: the state of the source, the rows, what they are grouped by, and which groups there are."""
 
     mark: Mark
     rows: str
     keys: tuple[str, ...]
+    public: tuple[str, ...]
     tree: str
 
 
@@ -456,14 +457,16 @@ class Source:
             self._fresh()
             view = Reader(self._engine, self.tables, unit).rows(rows)
             keys = tuple(_key(g, view.of(g.expr)) for g in groups)
-            tree = "" if counted[0].tree is None else repr((counted[0].tree, view.of(_value(counted[0]))))
-            kept = Kept(self._mark, view.sql, keys, tree)
+            cut = counted[0].tree if counted else None
+            tree = "" if cut is None else repr((cut, view.of(_value(counted[0]))))
+            public = tuple(_public(g, f"k{n}", view.of(g.expr)) for n, g in enumerate(groups))
+            kept = Kept(self._mark, view.sql, keys, public, tree)
             found = self._kept.pop(kept, None)
             wanted = {c: _columns(c, view) for c in counted}
             needed = dict.fromkeys(sql for made in wanted.values() for sql in made)
             if found is None or any(sql not in found.held for sql in needed):
                 before = {} if found is None else found.held
-                made = self._made_cells(view, groups, keys, {**dict.fromkeys(before), **needed}, counted[0].tree, wanted)
+                made = self._made_cells(view, groups, keys, {**dict.fromkeys(before), **needed}, cut, wanted)
                 if found is not None:
                     self._drop(found)
                 found = made

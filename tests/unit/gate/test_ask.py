@@ -209,3 +209,22 @@ def test_a_project_answers_sql_and_joins_what_is_public(tmp_path: Path):
         assert made.to_arrow().num_rows == 1
         with pytest.raises(UnknownNameError, match="Unknown table 'nothing'"):
             project.sql("SELECT COUNT(*) FROM nothing", account="acme", purpose="report", epsilon=1)
+
+
+def test_keys_alone_with_a_quantile_are_answered(tmp_path: Path):
+    made = facts(tmp_path, columns=(Column(name="user", type="text"), Column(name="city", type="text"), *facts(tmp_path).columns[2:]))
+    asked = request("SELECT city, MEDIAN(amount) AS middle FROM events GROUP BY city", rows_per_unit=3, delta=0.4)
+    found = ask.SqlRelease.of(ask.run(ask.plan(asked, made), ask.open(made), None)).table  # type: ignore[arg-type]
+    assert found.names == ("city", "middle")
+
+
+def test_what_is_kept_for_one_set_of_public_keys_is_not_the_answer_for_another(tmp_path: Path):
+    made = facts(tmp_path, source="many.csv")
+    rows = [f"u{i},Delhi,1,2026-01-0{1 + i % 4}" for i in range(200)]
+    (tmp_path / "many.csv").write_text("\n".join(["user,city,amount,day", *rows]) + "\n")
+    days = "SELECT day, COUNT(*) AS n FROM events WHERE {} GROUP BY day ORDER BY day"
+    for pair in (("01", "02"), ("03", "04")):
+        chosen = ", ".join(f"DATE '2026-01-{day}'" for day in pair)
+        assert [n for _, n in exact(made, days.format(f"day IN ({chosen})"))] == [50, 50]
+    assert len(exact(made, "SELECT day, COUNT(*) AS n FROM events GROUP BY day", delta=1e-6)) == 4  # selected, for nothing is listed
+    assert [n for _, n in exact(made, days.format("day IN (DATE '2026-01-04')"))] == [50]
