@@ -75,6 +75,7 @@ OBJECTS = [
     ev.NegativeBinomialRuns(1.0, 0.1),
     ev.Subsample(GAUSSIAN, ev.Poisson(0.1)),
     ev.Repeat(GAUSSIAN, 3),
+    ev.Repeat(ev.DiscreteLaplace(2.0), 3, spread=True),
     ev.Sequence((GAUSSIAN,)),
     ev.Parallel((GAUSSIAN,)),
     ev.SelectBest(GAUSSIAN, ev.PoissonRuns(3.0)),

@@ -42,6 +42,7 @@ runs = st.one_of(
 def grow(inner: st.SearchStrategy) -> st.SearchStrategy:
     return st.one_of(
         st.builds(ev.Repeat, inner, st.integers(1, 10**12)),
+        st.builds(ev.Repeat, st.just(ev.DiscreteLaplace(2.0)), st.integers(1, 10**12), st.booleans()),
         st.builds(ev.Sequence, st.lists(inner, min_size=1, max_size=4)),
         st.builds(ev.Parallel, st.lists(inner, min_size=1, max_size=4)),
         st.builds(ev.Subsample, inner, samplers),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import lru_cache, partial
 from typing import TypeAlias
 
@@ -23,6 +24,7 @@ from dither.accounting._compose import Composition
 from dither.accounting._pair import Array, Pair
 from dither.accounting._pairs import GaussianPair, LaplacePair, MixtureGaussianPair
 from dither.accounting._shuffle import ClonesPair, clones_as_atoms, clones_of_any, clones_of_response, over
+from dither.core import checks
 from dither.core import events as ev
 from dither.core.errors import InputError, NotPriceableError
 
@@ -30,6 +32,7 @@ COUNT_TOTAL_MAX = 10**15
 MIXTURE_MAX = 256
 GROUP_MIXTURE_MAX = 4096
 LAYERS_MAX = 12
+_ONE = Move()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +84,10 @@ class Terms:
     exact: bool = True
 
 
-def terms(event: ev.Event) -> Terms:
+def terms(event: ev.Event, move: Move = _ONE) -> Terms:
     """The event as leaves with counts: the only place where counts are multiplied.
+
+    Counts that several units may share out are priced by what holds for all ways to (docs/proofs/numeric.md, Lemma 4).
 
     >>> terms(ev.Repeat(ev.Sequence((ev.PureDp(1.0), ev.Repeat(ev.PureDp(1.0), 2))), 5)).counts
     {PureDp(epsilon=1.0): 15}
@@ -102,6 +107,10 @@ def terms(event: ev.Event) -> Terms:
                 made.notes.append(_shuffled_note(sampler))
                 made.exact = made.exact and sampler.batch == sampler.population
                 waiting.append((inner, count, True))
+            case ev.Repeat(spread=True) if (held := _held(current, move)) is not None:
+                made.notes.append(_SPREAD)
+                made.exact = False
+                waiting.append((held, count, dealt))
             case ev.Repeat(event=inner, count=times):
                 waiting.append((inner, count * times, dealt))
             case ev.Sequence(events=members):
@@ -112,6 +121,27 @@ def terms(event: ev.Event) -> Terms:
                 counts = made.shuffled if dealt else made.counts
                 counts[current] = counts.get(current, 0) + count
     return made
+
+
+_SPREAD = "Several units may share out the counts they move in any way: priced by a bound on all of them, which need not be met."
+
+
+def _held(event: ev.Repeat, move: Move) -> ev.Event | None:
+    """What holds however units share out the counts they move; None where that is the event as it stands."""
+    inner, times = event.event, event.count
+    match inner:
+        case _ if times == 1 or move.scale == 1:
+            return None
+        case ev.DiscreteLaplace(noise_scale=scale, sensitivity=shift) if move.scale * shift > 2:
+            each, bins = move.scale * shift / scale, 2 * times - 1
+            if bins * (each + math.expm1(-each)) + 6 * each * math.sqrt(bins) < times * each:  # roughly which of the two is less
+                return ev.Repeat(inner, bins)
+            whole = shift * times
+            return ev.DiscreteLaplace(scale, whole) if scale / whole >= checks.NOISE_MIN else ev.NonPrivate()
+        case ev.DiscreteGaussian(noise_std=std, sensitivity=shift) if move.scale * shift > 2:
+            rho = math.nextafter(float(times * Fraction(shift) ** 2 / (2 * Fraction(std) ** 2)), math.inf)
+            return ev.Zcdp(rho) if rho <= checks.EPSILON_MAX else ev.NonPrivate()
+    return None
 
 
 def _shuffled_note(sampler: ev.Shuffled) -> str:
@@ -184,7 +214,7 @@ def parts(event: ev.Event, move: Move, *, rules: tuple[Rule, ...] = RULES) -> Pa
     >>> len(parts(ev.Repeat(ev.Gaussian(1.0), 10**9), Move()).prices)
     1
     """
-    made = terms(event)
+    made = terms(event, move)
     for rule in rules:
         rule(made, move)
     prices: list[tuple[Price, int]] = []

@@ -157,7 +157,7 @@ def _row(name: str, reference: str) -> Callable[[Callable[[_Case], Row]], Callab
 
 def _parts(case: _Case, share: float) -> tuple[list[tuple[float, int]], float, str]:
     """((ε, count) of each part, the δ their ε's use up, a note); ``share`` of δ goes to parts that have no ε of their own."""
-    made = terms(case.event)
+    made = terms(case.event, case.move)
     if made.shuffled and case.group > 1:
         raise _SilentError("groups may fall on several shuffled batches of one pass.")
     counts = dict(made.counts)
@@ -322,7 +322,7 @@ def _limit_square(part: ev.Event, case: _Case) -> tuple[float, bool]:
 
 @_row("GDP central limit", "Bu, Dong, Long & Su 2020")
 def _central_limit(case: _Case) -> Row:
-    made = terms(case.event)
+    made = terms(case.event, case.move)
     if made.shuffled:
         raise _SilentError("it has no form for shuffled batches.")
     if case.delta == 0:

@@ -319,7 +319,7 @@ def _as_poisson(event: ev.Event) -> ev.Event:
         case ev.Subsample(event=inner, sampler=sampler):
             return ev.Subsample(_as_poisson(inner), sampler)
         case ev.Repeat(event=inner, count=count):
-            return ev.Repeat(_as_poisson(inner), count)
+            return event if event.spread else ev.Repeat(_as_poisson(inner), count)
         case ev.Sequence(events=members):
             return ev.Sequence(tuple(_as_poisson(member) for member in members))
         case ev.Parallel(events=members):

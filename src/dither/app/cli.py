@@ -251,7 +251,7 @@ def _compared(event: Event, given: dict[str, Any]) -> Comparison:
 
 def _plot_price(path: Path, event: Event, given: dict[str, Any]) -> None:
     """ε against the number of steps, each accountant a line."""
-    step, most = (event.event, event.count) if isinstance(event, Repeat) and event.count > 1 else (event, 100)
+    step, most = (event.event, event.count) if isinstance(event, Repeat) and event.count > 1 and not event.spread else (event, 100)
     counts = sorted({max(1, round(most ** (i / 9))) for i in range(10)})
     text.progress(f"pricing {len(counts)} runs of up to {most:,} steps for the plot")
     runs = [_compared(Repeat(step, k), given) for k in counts]

@@ -348,17 +348,29 @@ class Subsample:
         return self._shape[2]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Repeat:
-    """``event``, ``count`` times, each with fresh randomness; later runs may depend on the answers of earlier ones."""
+    """``event``, ``count`` times, each with fresh randomness; later runs may depend on the answers of earlier ones.
+
+    With ``spread`` it is one release of many integers, each with the noise of ``event``, of which a unit moves ``count`` of its
+    choice: units together may share them out in any way. For one unit that costs the same; for several it may cost more.
+    """
 
     event: Event
     count: int
+    spread: bool = field(default=False, metadata={"later": True})
     _shape: tuple[int, int, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set(self, "count", checks.count("count", self.count))
+        if type(self.spread) is not bool:
+            raise checks.refuse("spread", self.spread, "true or false")
+        if self.spread and type(self.event) not in (DiscreteLaplace, DiscreteGaussian):
+            raise checks.refuse("spread", self.spread, "false unless the event is DiscreteLaplace or DiscreteGaussian")
         _adopt(self, (self.event,))
+
+    def __repr__(self) -> str:
+        return f"Repeat(event={self.event!r}, count={self.count!r}{', spread=True' if self.spread else ''})"
 
     def __hash__(self) -> int:
         return self._shape[2]

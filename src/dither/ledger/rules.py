@@ -113,7 +113,7 @@ def _most(desk: Desk, charge: Charge, dataset: Dataset, limits: Sequence[Limit])
     balances = desk.balances(wanted)
 
     def fits(count: int) -> bool:
-        prices = {limit.id: desk.terms.gauge(limit).price(ev.Repeat(whole.event, count)) for limit in limits}
+        prices = {limit.id: desk.terms.gauge(limit).price(replace(whole, count=count)) for limit in limits}
         return all(
             desk.terms.gauge(desk.terms.limits[name]).fits(added(balance.spent, prices[name]))
             for (name, _), balance in zip(wanted, balances, strict=True)
@@ -129,7 +129,7 @@ def _most(desk: Desk, charge: Charge, dataset: Dataset, limits: Sequence[Limit])
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
-    return replace(charge, event=ev.Repeat(whole.event, low)) if low else replace(charge, event=ev.Repeat(whole.event, 1))
+    return replace(charge, event=replace(whole, count=max(low, 1)))
 
 
 def _reserved(
@@ -266,7 +266,7 @@ def is_prefix(part: ev.Event, whole: ev.Event) -> bool:
     if part == whole:
         return True
     if isinstance(whole, ev.Repeat):
-        return isinstance(part, ev.Repeat) and part.event == whole.event and part.count <= whole.count
+        return isinstance(part, ev.Repeat) and (part.event, part.spread) == (whole.event, whole.spread) and part.count <= whole.count
     if isinstance(whole, ev.Sequence):
         last = len(part.events) - 1 if isinstance(part, ev.Sequence) else -1
         if not isinstance(part, ev.Sequence) or not 0 <= last < len(whole.events):

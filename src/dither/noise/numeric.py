@@ -358,7 +358,7 @@ class GaussianMechanism:
 
 
 def _repeated(event: Event, changes: int) -> Event:
-    return event if changes == 1 else Repeat(event, changes)
+    return event if changes == 1 else Repeat(event, changes, spread=True)
 
 
 def _noisy_integers(value: object, draw: Any, noise: float, rng: Rng) -> Any:  # noqa: ANN401 - a sampler; int or array, as the public overloads say
@@ -377,7 +377,7 @@ class DiscreteLaplaceMechanism:
     Guarantee:
         For every two integer inputs of one shape whose changed coordinates can be put into at most ``changes`` groups, the
         |changes| of each adding up to at most ``sensitivity``, the outputs are as close as the event says:
-        ``DiscreteLaplace(noise_scale, sensitivity)``, ``changes`` times. So ``changes = 1`` is the L1 view; and where at
+        ``DiscreteLaplace(noise_scale, sensitivity)``, ``changes`` times (``spread``). So ``changes = 1`` is the L1 view; and where at
         most l0 coordinates change by at most l∞ each, ``changes = l0`` and ``sensitivity = l∞`` is tighter.
     Edge cases:
         Floats are refused by type. Integers are held within ±2⁶² so that no sum overflows. An empty array stays empty.
@@ -440,7 +440,7 @@ class DiscreteGaussianMechanism:
     Guarantee:
         For every two integer inputs of one shape whose changed coordinates can be put into at most ``changes`` groups, the
         |changes| of each adding up to at most ``sensitivity``, the outputs are as close as the event says:
-        ``DiscreteGaussian(noise_std, sensitivity)``, ``changes`` times. Where only an L2 bound is known use
+        ``DiscreteGaussian(noise_std, sensitivity)``, ``changes`` times (``spread``). Where only an L2 bound is known use
         ``GaussianMechanism.measure_integers``, which is exact for it.
     Edge cases:
         Floats are refused by type. Integers are held within ±2⁶² so that no sum overflows. An empty array stays empty.

@@ -98,7 +98,7 @@ class WeightedSelection:
     finds the least threshold.
 
     Guarantee:
-        For one unit more or less: ``Sequence((Gaussian(noise_multiplier), ApproxDp(0, delta)))``, ``delta`` being at least
+        For one unit more or less: ``Sequence((Gaussian(noise_multiplier), ApproxDp(0, delta, one_unit=True)))``, ``delta`` being at least
         the chance that any key is shown which that unit alone gives weight to. Under ``replace`` the weights of the one
         unit and of the other are both ≥ 0, so together they move by at most √2: the Gaussian twice, ``delta`` once. For
         *one* unit: groups of units are not covered, because k units of one new key show it with more than k · delta.
@@ -186,7 +186,7 @@ class WeightedSelection:
     def event(self) -> Event:
         """What one selection costs."""
         noise: Event = Gaussian(self.noise_multiplier)
-        return Sequence((noise if self.neighbors is Neighbors.ADD_REMOVE else Repeat(noise, 2), ApproxDp(0.0, self.delta)))
+        return Sequence((noise if self.neighbors is Neighbors.ADD_REMOVE else Repeat(noise, 2), ApproxDp(0.0, self.delta, one_unit=True)))
 
     def measure(self, weights: Mapping[K, int], rng: Rng | None = None) -> Noisy[dict[K, int]]:
         """The keys to show, in order, each with its noisy weight."""

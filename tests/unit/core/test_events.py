@@ -232,3 +232,29 @@ def test_one_unit_is_true_or_false(bad):
         ev.ApproxDp(0.0, 1e-6, one_unit=bad)
     with pytest.raises(InputError, match="one_unit"):
         ev.ApproxDp(0.5, 0.0, one_unit=True)
+
+
+def test_counts_that_may_be_shared_out_are_marked_and_others_are_written_as_before():
+    counts = ev.Repeat(ev.DiscreteLaplace(2.0), 3, spread=True)
+    assert repr(counts) == "Repeat(event=DiscreteLaplace(noise_scale=2.0, sensitivity=1), count=3, spread=True)"
+    assert ev.from_json(ev.to_json(counts)) == counts != ev.Repeat(ev.DiscreteLaplace(2.0), 3)
+    assert '"spread":true' in ev.to_json(counts)
+    plain = '{"count":3,"event":"Repeat","of":{"event":"DiscreteLaplace","noise_scale":2.0,"sensitivity":1}}'
+    assert ev.to_json(ev.Repeat(ev.DiscreteLaplace(2.0), 3)) == plain  # its digest is what it was
+    assert ev.from_json(plain.replace('"event":"Repeat"', '"event":"Repeat","spread":false')) == ev.Repeat(ev.DiscreteLaplace(2.0), 3)
+    assert event_digest(counts) != event_digest(ev.Repeat(ev.DiscreteLaplace(2.0), 3))
+    assert repr(ev.Repeat(ev.PureDp(1.0), 2)) == "Repeat(event=PureDp(epsilon=1.0), count=2)"
+
+
+@pytest.mark.parametrize("bad", [1, 0, None, "true", 1.0])
+def test_spread_is_true_or_false_and_of_integers_with_noise(bad):
+    with pytest.raises(InputError, match="spread"):
+        ev.Repeat(ev.DiscreteLaplace(2.0), 3, spread=bad)
+    for other in (
+        ev.Gaussian(1.0),
+        ev.PureDp(1.0),
+        ev.Repeat(ev.DiscreteLaplace(2.0), 3),
+        ev.Subsample(ev.DiscreteLaplace(2.0), ev.Poisson(0.5)),
+    ):
+        with pytest.raises(InputError, match="spread"):
+            ev.Repeat(other, 3, spread=True)

@@ -8,8 +8,20 @@ import mpmath as mp
 import numpy as np
 import pytest
 
+from dither.accounting import compare, filters, loss
 from dither.core.errors import InputError, RefusedError
-from dither.core.events import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NonPrivate, Repeat
+from dither.core.events import (
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    Poisson,
+    Repeat,
+    Sequence,
+    Shuffled,
+    Subsample,
+)
 from dither.noise import numeric, samplers
 from dither.noise.numeric import (
     DiscreteGaussianMechanism,
@@ -117,8 +129,8 @@ def test_the_event_is_the_noise_multiplier_that_was_given():
         assert Fraction(laplace.noise_scale) >= 3 * Fraction(multiplier)
         assert Fraction(gaussian.noise_std) >= 3 * Fraction(multiplier)
         assert laplace.noise_scale == gaussian.noise_std == pytest.approx(3 * multiplier)
-        assert laplace.event == Repeat(DiscreteLaplace(laplace.noise_scale, 3), 2)
-        assert gaussian.event == Repeat(DiscreteGaussian(gaussian.noise_std, 3), 2)
+        assert laplace.event == Repeat(DiscreteLaplace(laplace.noise_scale, 3), 2, spread=True)
+        assert gaussian.event == Repeat(DiscreteGaussian(gaussian.noise_std, 3), 2, spread=True)
 
 
 def test_one_unit_of_sensitivity_and_one_change_unless_said_otherwise():
@@ -447,8 +459,8 @@ def test_huge_integers_of_every_type_are_held_at_the_same_place():
 
 def test_the_events_of_discrete_mechanisms():
     assert DiscreteLaplaceMechanism(noise_scale=2.0, sensitivity=3).event == DiscreteLaplace(2.0, 3)
-    assert DiscreteLaplaceMechanism(noise_scale=2.0, sensitivity=3, changes=4).event == Repeat(DiscreteLaplace(2.0, 3), 4)
-    assert DiscreteGaussianMechanism(noise_std=2.0, changes=5).event == Repeat(DiscreteGaussian(2.0, 1), 5)
+    assert DiscreteLaplaceMechanism(noise_scale=2.0, sensitivity=3, changes=4).event == Repeat(DiscreteLaplace(2.0, 3), 4, spread=True)
+    assert DiscreteGaussianMechanism(noise_std=2.0, changes=5).event == Repeat(DiscreteGaussian(2.0, 1), 5, spread=True)
     with pytest.raises(InputError, match="floating"):
         DiscreteLaplaceMechanism(noise_scale=2.0).measure(NAN)
 
@@ -561,3 +573,102 @@ def test_mechanisms_are_values():
     with pytest.raises(AttributeError):
         GaussianMechanism(noise_multiplier=1.0).noise_multiplier = 0.1  # type: ignore[misc]  # frozen is what is tested
     assert numeric.SENSITIVITY_MIN > 0
+
+
+# ------------------------------------------------------------------------------------------------ several units
+
+
+def closeness(weights, moves, epsilon):
+    """δ(ε) of noise with these weights at −r … r on as many integers as there are moves, by adding up its whole law."""
+    reach = len(weights) // 2
+    law = dict(zip(range(-reach, reach + 1), weights, strict=True))
+    losses = {0.0: 1.0}
+    for move in moves:
+        one = {}
+        for k, p in law.items():
+            q = law.get(k - move, 0.0)
+            ratio = round(math.log(p / q), 9) if q else INF
+            one[ratio] = one.get(ratio, 0.0) + p
+        both = {}
+        for (a, p), (b, q) in itertools.product(losses.items(), one.items()):
+            both[round(a + b, 9)] = both.get(round(a + b, 9), 0.0) + p * q
+        losses = both
+    return sum(p * -math.expm1(epsilon - a) for a, p in losses.items() if a > epsilon)
+
+
+def laplace_weights(scale, reach=60):
+    return [math.exp(-abs(k) / scale) * math.tanh(0.5 / scale) for k in range(-reach, reach + 1)]
+
+
+def gaussian_weights(std, reach=20):
+    raw = [math.exp(-(k * k) / (2 * std * std)) for k in range(-reach, reach + 1)]
+    return [w / sum(raw) for w in raw]
+
+
+def test_units_that_share_out_the_counts_they_move_are_priced_for_it():
+    """Three units that move two counts each may move three by two: six moves of one integer cover it, two of three are not proved to."""
+    for scale in (0.7, 1.0, 2.0):
+        weights = laplace_weights(scale)
+        price = loss(DiscreteLaplaceMechanism(noise_scale=scale, changes=2).event, group=3)
+        whole = loss(DiscreteLaplace(scale, 2), group=3)
+        for epsilon in (0.0, 0.3, 1.0, 2.0):
+            assert price.delta(epsilon).upper == pytest.approx(whole.delta(epsilon).upper, rel=1e-6)
+            for moves in ((2, 2, 2), (3, 3), (3, 2, 1), (2, 2, 1, 1), (3, 1, 1, 1), (1,) * 6):
+                assert closeness(weights, moves, epsilon) <= price.delta(epsilon).upper + 1e-9
+        assert not price.tight
+        two = DiscreteLaplaceMechanism(noise_scale=scale, changes=2).event  # two units: two counts by two are the worst, and met
+        assert loss(two, group=2).delta(0.5).upper == pytest.approx(closeness(weights, (2, 2), 0.5), rel=1e-5)
+
+
+def test_many_counts_are_put_into_fewer_than_twice_as_many():
+    many = Repeat(DiscreteLaplace(300.0), 1_000, spread=True)
+    one = loss(DiscreteLaplace(300.0, 1_000), group=3).epsilon(1e-6).upper
+    bins = loss(Repeat(DiscreteLaplace(300.0), 1_999), group=3).epsilon(1e-6).upper
+    assert loss(many, group=3).epsilon(1e-6).upper == pytest.approx(bins, rel=1e-3)
+    assert bins < 0.5 * one
+
+
+@pytest.mark.parametrize("sensitivity", [1, 2])
+def test_groups_of_units_with_discrete_gaussian_noise(sensitivity):
+    for std in (1.0, 2.0):
+        weights = gaussian_weights(std, 24)
+        price = loss(DiscreteGaussianMechanism(noise_std=std, sensitivity=sensitivity, changes=2).event, group=2)
+        for moves in ((2, 2), (2, 1, 1), (1, 1, 1, 1)):
+            for epsilon in (0.0, 0.5, 2.0):
+                assert closeness(weights, [sensitivity * m for m in moves], epsilon) <= price.delta(epsilon).upper + 1e-9
+    noisy_counts = DiscreteGaussianMechanism(noise_std=20.0, changes=4).event
+    plain = loss(Repeat(DiscreteGaussian(20.0), 4), group=3).epsilon(1e-6)
+    assert plain.upper < loss(noisy_counts, group=3).epsilon(1e-6).upper < 1.25 * plain.upper
+
+
+def test_one_unit_costs_what_it_did_and_filters_price_it_as_before():
+    for event in (DiscreteLaplace(3.0, 2), DiscreteGaussian(3.0)):
+        counts, plain = Repeat(event, 4, spread=True), Repeat(event, 4)
+        for neighbors in ("add_remove", "replace"):
+            ours, theirs = loss(counts, neighbors=neighbors), loss(plain, neighbors=neighbors)
+            assert ours.epsilon(1e-6) == theirs.epsilon(1e-6)
+            assert ours.tight == theirs.tight
+        assert [r.epsilon for r in compare(counts, 1e-6).rows] == [r.epsilon for r in compare(plain, 1e-6).rows]
+        for group in (1, 3):
+            opened = [filters.ZcdpFilter.open(900.0, group=group), filters.RdpFilter.open(900.0, 1e-6, orders=[2.0, 8.0], group=group)]
+            if isinstance(event, DiscreteLaplace):
+                opened += [filters.PureFilter.open(900.0, group=group), filters.AdvancedFilter.open(900.0, 1e-6, group=group)]
+            for book in opened:
+                assert book.price(counts) == book.price(plain)
+
+
+def test_counts_that_are_shared_out_within_other_events():
+    counts, whole = Repeat(DiscreteLaplace(4.0), 3, spread=True), DiscreteLaplace(4.0, 3)
+    for wrap in (
+        lambda e: Sequence((Gaussian(1.0), e)),
+        lambda e: Repeat(e, 3),
+        lambda e: Repeat(Subsample(e, Shuffled(2, 10)), 3),
+    ):
+        assert loss(wrap(counts), group=3).delta(0.5).upper == pytest.approx(loss(wrap(whole), group=3).delta(0.5).upper, rel=0.01)
+    # stated for presence, and the unit is replaced: it moves counts down and others up
+    one = loss(Subsample(counts, Poisson(0.999)), neighbors="replace").delta(0.1).upper
+    assert one >= 0.99 * closeness(laplace_weights(4.0, 30), (1,) * 6, 0.1)
+    assert one >= 0.99 * closeness(laplace_weights(4.0, 30), (2, 2, 2), 0.1)
+    drowned = loss(Repeat(DiscreteLaplace(0.01), 100, spread=True), group=3)
+    assert drowned.epsilon(1e-6).upper == INF
+    assert loss(Repeat(DiscreteGaussian(0.01), 100, spread=True), group=3).epsilon(1e-6).upper == INF

@@ -163,8 +163,8 @@ def test_broken_twins_are_caught(claimed, run, moves):
 def test_the_event_under_both_relations():
     noise = Gaussian(1.0)
     added, replaced = selection(), selection("replace")
-    assert added.event == Sequence((noise, ApproxDp(0.0, added.delta)))
-    assert replaced.event == Sequence((Repeat(noise, 2), ApproxDp(0.0, added.delta)))
+    assert added.event == Sequence((noise, ApproxDp(0.0, added.delta, one_unit=True)))
+    assert replaced.event == Sequence((Repeat(noise, 2), ApproxDp(0.0, added.delta, one_unit=True)))
 
 
 # ------------------------------------------------------------------------------------------------ edges
