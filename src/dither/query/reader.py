@@ -20,6 +20,10 @@ from dither.query.source import Engine, Relation, quoted, text
 
 UNIT: Final = "u"
 _WHOLE: Final = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT"})
+_PLAIN: Final = _WHOLE | {
+    *("UHUGEINT", "DECIMAL", "BOOLEAN", "DATE", "TIME", "UUID", "BLOB"),
+    *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,7 @@ class Reader:
         if table.unit is None or self.unit.key is None:
             return View(self._columns(table, names, source, ""), names, unit=False)
         if table.through is None:
-            key = self._identity(table, table.column(self.unit.key))
+            key = self._unit(table, table.column(self.unit.key))
             return View(self._columns(table, names, f"(SELECT {key} AS {UNIT}, * FROM {source})", UNIT), names, unit=True)
         link = self._identity(table, table.column(table.through.column))
         owned = f"(SELECT {link} AS {UNIT}_link, * FROM {source}) JOIN ({self._owners(table)}) ON {UNIT}_link = {UNIT}_key"
@@ -104,7 +108,7 @@ class Reader:
         key = self._identity(owner, owner.column(table.through.key))
         if owner.through is None:
             assert self.unit.key is not None
-            unit = self._identity(owner, owner.column(self.unit.key))
+            unit = self._unit(owner, owner.column(self.unit.key))
             found = f"SELECT {key} AS k, {unit} AS o FROM {self.relation(owner).sql}"
         else:
             link = self._identity(owner, owner.column(owner.through.column))
@@ -112,8 +116,16 @@ class Reader:
             found = f"SELECT k, {UNIT} AS o FROM ({inner}) JOIN ({self._owners(owner)}) ON link = {UNIT}_key"
         return f"SELECT k AS {UNIT}_key, min(o) AS {UNIT} FROM ({found}) WHERE k IS NOT NULL AND o IS NOT NULL GROUP BY k"
 
+    def _unit(self, table: Table, column: Column) -> str:
+        """Who a row belongs to: the raw value itself, whatever type is declared, so that no two are taken for one. A NaN is nobody."""
+        raw, physical = self.relation(table).raw(table, column)
+        kind = physical.upper().split("(")[0]
+        if kind in {"FLOAT", "DOUBLE"}:
+            return f"CASE WHEN NOT isnan({raw}) THEN {raw} END"
+        return raw if kind in _PLAIN else self._identity(table, column)
+
     def _identity(self, table: Table, column: Column) -> str:
-        """Who a row belongs to: the raw value itself where it is of the declared type, so that no two are taken for one."""
+        """A key as it is compared with another: the raw value where it is of the declared type; whole numbers in any spelling."""
         raw, physical = self.relation(table).raw(table, column)
         whole = physical.upper() in _WHOLE
         if (column.type == "int" and whole) or (column.type == "text" and physical.upper() == "VARCHAR"):
