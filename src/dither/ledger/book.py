@@ -402,8 +402,8 @@ class Ledger(Reader):
 
     def _reserve(self, charge: Charge, *, fewer: bool) -> tuple[Receipt, Written]:
         checks.instance("charge", charge, Charge, "a Charge")
-        if fewer and not isinstance(charge.event, ev.Repeat):
-            raise checks.refuse("event", charge.event, "a Repeat, of which as many steps are reserved as fit")
+        if fewer and (not isinstance(charge.event, ev.Repeat) or charge.event.spread):
+            raise checks.refuse("event", charge.event, "a Repeat of steps, of which as many steps are reserved as fit")
         digest = entries.charge_digest(charge) + (entries.UP_TO if fewer else "")
         wanted = self._likely(charge)
         made = self._do(lambda desk: rules.reserve(desk, charge, digest, fewer=fewer), [charge.id], wanted)

@@ -558,7 +558,7 @@ def begins(part: ev.Event, whole: ev.Event) -> bool:
         return True
     match part, whole:
         case ev.Repeat(event=one, count=few), ev.Repeat(event=other, count=many):
-            return (one, part.spread) == (other, whole.spread) and few <= many
+            return not part.spread and not whole.spread and one == other and few <= many
         case ev.Sequence(events=few), ev.Sequence(events=many):
             last = len(few) - 1
             return last < len(many) and few[:last] == many[:last] and begins(few[last], many[last])

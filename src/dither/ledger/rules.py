@@ -107,8 +107,8 @@ def _over(charge: Charge, limit: Limit, block: str, gauge: Gauge, balance: Balan
 def _most(desk: Desk, charge: Charge, dataset: Dataset, limits: Sequence[Limit]) -> Charge:
     """The charge with as many of its steps as fit; as it stands where not even one does."""
     whole = charge.event
-    if not isinstance(whole, ev.Repeat):
-        raise checks.refuse("event", whole, "a Repeat, of which as many steps are reserved as fit")
+    if not isinstance(whole, ev.Repeat) or whole.spread:
+        raise checks.refuse("event", whole, "a Repeat of steps, of which as many steps are reserved as fit")
     wanted = all_keys(dataset, limits, charge.blocks)
     balances = desk.balances(wanted)
 
@@ -266,7 +266,9 @@ def is_prefix(part: ev.Event, whole: ev.Event) -> bool:
     if part == whole:
         return True
     if isinstance(whole, ev.Repeat):
-        return isinstance(part, ev.Repeat) and (part.event, part.spread) == (whole.event, whole.spread) and part.count <= whole.count
+        if not isinstance(part, ev.Repeat) or part.spread or whole.spread:  # what is spread is one release, not steps
+            return False
+        return part.event == whole.event and part.count <= whole.count
     if isinstance(whole, ev.Sequence):
         last = len(part.events) - 1 if isinstance(part, ev.Sequence) else -1
         if not isinstance(part, ev.Sequence) or not 0 <= last < len(whole.events):

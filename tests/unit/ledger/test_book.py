@@ -293,8 +293,14 @@ def test_as_many_steps_as_fit_are_reserved(ledger: Ledger):
         ledger.reserve(asked)  # the whole of it was never reserved
     with pytest.raises(OverBudgetError):
         ledger.reserve_up_to(charge("c2", event=ev.Repeat(ev.PureDp(0.01), 5)))
-    with pytest.raises(InputError, match="a Repeat"):
-        ledger.reserve_up_to(charge("c3"))
+    spread = ev.Repeat(ev.DiscreteLaplace(noise_scale=90.0, sensitivity=1), 4, spread=True)  # one release that moves four counts
+    for event in (ev.PureDp(0.1), spread):
+        with pytest.raises(InputError, match="a Repeat of steps"):
+            ledger.reserve_up_to(charge("c3", event=event))
+    ledger.void("c1", "nothing was read")
+    ledger.reserve(charge("c4", event=spread))
+    with pytest.raises(InputError, match="not the beginning"):
+        ledger.commit("c4", event=ev.Repeat(spread.event, 2, spread=True))
 
 
 # ------------------------------------------------------------------------------------------------ blocks
