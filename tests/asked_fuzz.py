@@ -173,7 +173,7 @@ class Texts:
             lambda: f"CAST({self.text(depth - 1)} AS {self.pick('BIGINT', 'DOUBLE')})",
             lambda: f"CAST({n()} AS BIGINT)",
             lambda: f"{self.pick('YEAR', 'QUARTER', 'MONTH', 'DAY')}({self.pick('ts', 'day')})",
-            lambda: f"EXTRACT({self.pick('hour', 'minute')} FROM ts)",
+            lambda: f"EXTRACT({self.pick('hour', 'minute', 'dow')} FROM ts)",
             lambda: f"DATE_DIFF('{self.pick('day', 'month', 'year')}', day, {self.moment(depth - 1)})",
             lambda: f"ROUND({n()}, 2)",
         )
@@ -217,9 +217,12 @@ class Texts:
             lambda: f"{n()} BETWEEN 0 AND {n()}",
             lambda: f"{n()} IS NOT NULL",
             lambda: f"{self.text()} = {self.text()}",
-            lambda: f"{self.pick('STARTS_WITH', 'ENDS_WITH', 'CONTAINS')}({self.text()}, {self.text(0)})",
+            lambda: f"{self.pick('STARTS_WITH', 'ENDS_WITH', 'CONTAINS')}({self.text()}, 'a')",
             lambda: f"1 / ({n()} - 7) < 2",
             lambda: f"{self.moment()} < {self.moment()}",
+            lambda: f"CAST({self.text()} AS TIMESTAMP) <= ts",
+            lambda: f"CAST({self.text()} AS BOOLEAN)",
+            lambda: f"{self.text()} LIKE '{self.pick('_a%', 'a_', '%_')}'",
         )
 
     def value(self):

@@ -24,6 +24,7 @@ from dither.query.bounding import Measure
 from dither.query.duck import Counted, open_source
 from dither.query.expr import col
 from dither.query.facts import Catalog, Column, Table
+from dither.query.operators import OPERATORS
 from dither.query.question import JoinPublic, Scan
 from dither.query.source import LINE_MAX
 
@@ -325,3 +326,28 @@ def test_later_rounds_have_the_same_weights_by_either_way(seed):
         cells.known.clear()
         assert cells.weights([0], 4, before) == quick
         assert all(k not in before and w > 0 for k, w in quick.items())
+
+
+def test_the_random_queries_hold_every_operator_and_aggregate():
+    seen, waiting = set(), []
+    for seed in range(600):
+        kind, random = KINDS[seed % len(KINDS)], Random(seed)
+        try:
+            question = ask(fuzz.Texts(random, kind).query(), fuzz.catalog(fuzz.table(kind, "add_remove"))).question
+        except DitherError:
+            continue
+        seen |= {a.kind for a in question.aggregates}
+        waiting += [g.expr for g in question.groups] + [a.arg for a in question.aggregates if a.arg is not None]
+        waiting += [o.expr for o in question.outputs]
+        rows = question.rows
+        while not isinstance(rows, Scan):
+            seen.add(type(rows).__name__)
+            held = {"Filter": "condition", "JoinPublic": "on"}.get(type(rows).__name__)
+            waiting += [getattr(rows, held)] if held else [e for *_, e in rows.columns if e is not None]
+            rows = rows.rows
+    while waiting:
+        expr = waiting.pop()
+        seen.add(expr.op)
+        waiting += expr.args
+    wanted = {*OPERATORS, "rows", "count", "sum", "units", "quantiles", "Filter", "JoinPublic", "PerUnit"}
+    assert not wanted - seen
