@@ -306,6 +306,20 @@ def test_quantiles_alone_under_private_keys(scripted):
     source.close()
 
 
+def test_a_condition_that_leaves_no_public_key_gives_no_rows(scripted):
+    table = fuzz.table("ints", Neighbors.ADD_REMOVE)
+    plan = plan_question(
+        ask("SELECT city, COUNT(*), MAX(amount) FROM t WHERE city = 'no city' GROUP BY 1", fuzz.catalog(table)).question,
+        epsilon=1,
+        rows_max=3,
+    )
+    source = opened("ints", "typed", [table], {"t": [{"who": 1, "city": "Goa"}]}, None)
+    told = scripted(plan, source, Script(1))
+    assert len(told) == 3
+    assert [column["values"] for column in told[1]["columns"]] == [[], [], []]
+    source.close()
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_later_rounds_have_the_same_weights_by_either_way(seed):
     random = Random(seed)

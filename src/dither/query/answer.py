@@ -327,12 +327,19 @@ def answer(plan: QueryPlan, source: Source, rng: Rng | None = None) -> Answer:
         columns = _outputs(q, source, keys, numbers)
     return Answer(
         columns=columns,
-        event=run.spent[0] if len(run.spent) == 1 else events.Sequence(tuple(run.spent)),
+        event=_together(run.spent),
         confidence=CONFIDENCE,
         lost=tuple(Lost(aggregate=described(q.aggregates[n])[:200], share=s) for n, s in sorted(lost.items())),
         price=(plan.epsilon, plan.delta),
         notes=_notes(q),
     )
+
+
+def _together(spent: Sequence[Event]) -> Event:
+    """What was run; where no group can be, it may be nothing."""
+    if not spent:
+        return events.ApproxDp(0.0, 0.0)
+    return spent[0] if len(spent) == 1 else events.Sequence(tuple(spent))
 
 
 def _notes(question: Question) -> tuple[str, ...]:
