@@ -160,6 +160,7 @@ def _only(op: str, args: Sequence[Expr], types: tuple[Type, ...], expected: str)
 def unify(op: str, args: Sequence[Expr]) -> Type:
     """The one type that all of these can have: a whole number is a number, a date is a timestamp, NULL is anything."""
     types = {a.type for a in args if not a.is_null}
+    types = types or {a.type for a in args} - {"bool"}  # of NULLs alone, the type that one of them was given
     if len(types) <= 1:
         return types.pop() if types else "bool"
     if types <= {"int", "float"}:
