@@ -116,6 +116,9 @@ def plan(request: Request, dataset: Facts) -> SqlPlan:
             f"The unit of {shown(dataset.name)} is found through another table, which a project does not join: put the key itself into the "
             "dataset."
         )
+    key = dataset.unit.key
+    if key is not None and _table(dataset).column(key).type in {"float", "timestamp"}:  # 2^53 and 2^53 + 1 are one float, and two people
+        raise InputError(f"The key {shown(key)} is declared in a type that takes two people for one: declare it as text or int.")
     try:
         given = Fields.model_validate(request.fields)
     except ValidationError as error:

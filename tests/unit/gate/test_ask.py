@@ -228,3 +228,10 @@ def test_what_is_kept_for_one_set_of_public_keys_is_not_the_answer_for_another(t
         assert [n for _, n in exact(made, days.format(f"day IN ({chosen})"))] == [50, 50]
     assert len(exact(made, "SELECT day, COUNT(*) AS n FROM events GROUP BY day", delta=1e-6)) == 4  # selected, for nothing is listed
     assert [n for _, n in exact(made, days.format("day IN (DATE '2026-01-04')"))] == [50]
+
+
+@pytest.mark.parametrize("kind", ["float", "timestamp"])
+def test_keys_that_take_two_people_for_one_are_refused(tmp_path: Path, kind: Any):
+    made = facts(tmp_path, columns=(Column(name="user", type=kind), *facts(tmp_path).columns[1:]))
+    with pytest.raises(InputError, match="declare it as text or int"):
+        ask.plan(request("SELECT COUNT(*) AS n FROM events"), made)
